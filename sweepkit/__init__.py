@@ -1,0 +1,87 @@
+"""Simulation sweeps: declared as coordinates, run as one job, stored by their parameters."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "DifferentSweepError": "resume",
+    "ExpressionError": "expressions",
+    "Grid": "grid",
+    "JoblibExecutor": "executors.joblib",
+    "NearMissError": "resume",
+    "Progress": "status",
+    "Requirement": "requirements",
+    "RunError": "run",
+    "StaleCodeError": "resume",
+    "Status": "status",
+    "StoreBusyError": "stores.zarr",
+    "StoreError": "stores.zarr",
+    "Sweep": "sweep",
+    "TooManyErrorsError": "run",
+    "design": "parameters",
+    "failed": "reading",
+    "failure_rate": "analysis.rates",
+    "grid": "grid",
+    "latin_hypercube": "sampling",
+    "margin": "reading",
+    "open": "reading",
+    "output": "outputs",
+    "paired": "grid",
+    "run": "workbench",
+    "runs": "reading",
+    "scenario": "parameters",
+    "sobol": "sampling",
+    "status_counts": "reading",
+    "values": "parameters",
+}
+"""Where each public name lives; it is imported when it is first used."""
+
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"sweepkit.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'sweepkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from sweepkit.analysis.rates import failure_rate as failure_rate
+    from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
+    from sweepkit.expressions import ExpressionError as ExpressionError
+    from sweepkit.grid import Grid as Grid
+    from sweepkit.grid import grid as grid
+    from sweepkit.grid import paired as paired
+    from sweepkit.outputs import output as output
+    from sweepkit.parameters import design as design
+    from sweepkit.parameters import scenario as scenario
+    from sweepkit.parameters import values as values
+    from sweepkit.reading import failed as failed
+    from sweepkit.reading import margin as margin
+    from sweepkit.reading import open as open
+    from sweepkit.reading import runs as runs
+    from sweepkit.reading import status_counts as status_counts
+    from sweepkit.requirements import Requirement as Requirement
+    from sweepkit.resume import DifferentSweepError as DifferentSweepError
+    from sweepkit.resume import NearMissError as NearMissError
+    from sweepkit.resume import StaleCodeError as StaleCodeError
+    from sweepkit.run import RunError as RunError
+    from sweepkit.run import TooManyErrorsError as TooManyErrorsError
+    from sweepkit.sampling import latin_hypercube as latin_hypercube
+    from sweepkit.sampling import sobol as sobol
+    from sweepkit.status import Progress as Progress
+    from sweepkit.status import Status as Status
+    from sweepkit.stores.zarr import StoreBusyError as StoreBusyError
+    from sweepkit.stores.zarr import StoreError as StoreError
+    from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.workbench import run as run

@@ -1,0 +1,34 @@
+"""What the set says: Dataset -> DataFrame or Dataset, pure.
+
+Each function takes a store opened with ``sk.open``, any Dataset whose coordinates are parameters,
+or a `Table`, which codes the runs once for all of them.
+"""
+
+# Eager on purpose: several functions carry their module's name, and a later first import of such a
+# module would put the module in the function's place. Nothing here imports scipy or scikit-learn.
+from sweepkit.analysis.interactions import combinations, pairs
+from sweepkit.analysis.rates import (
+    anytime_interval,
+    convergence,
+    failure_interval,
+    failure_rate,
+    held_up,
+    rate,
+)
+from sweepkit.analysis.sensitivity import importance
+from sweepkit.analysis.table import Table, UnanswerableError, table
+
+__all__ = [
+    "Table",
+    "UnanswerableError",
+    "anytime_interval",
+    "combinations",
+    "convergence",
+    "failure_interval",
+    "failure_rate",
+    "held_up",
+    "importance",
+    "pairs",
+    "rate",
+    "table",
+]

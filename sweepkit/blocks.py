@@ -1,0 +1,281 @@
+"""Blocks under way: results gathered in memory until a block, or what is new of it, is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.format1 import Layout, Variable
+from sweepkit.status import Status
+
+__all__ = ["Blocks", "Cells"]
+
+Box = tuple[slice, ...]
+
+
+class Boxes(Protocol):
+    """What blocks are written to: the part of a Store that moves values."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where runs lie."""
+
+    def read(self, name: str, box: Box) -> NDArray[Any]:
+        """Values of a variable in a box of runs."""
+
+    def write(self, name: str, box: Box, values: NDArray[Any]) -> None:
+        """Write values to a box of whole chunks."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Results for some cells of a block, typed as the store has them.
+
+    Attributes
+    ----------
+    cells : array of int, shape (n,)
+        Flat positions in the block's box.
+    values : mapping of str to (rows, array)
+        Values of variables for some rows, or all where rows is None.
+    texts : mapping of str to mapping of int to str
+        Texts of ``error`` and ``log`` by row.
+    """
+
+    cells: NDArray[np.int64]
+    status: NDArray[np.int8]
+    values: Mapping[str, tuple[NDArray[np.intp] | None, NDArray[Any]]]
+    texts: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+
+@dataclass
+class _Chunked:
+    """The chunks of one variable within a block: those in memory, and those not yet written."""
+
+    variable: Variable
+    extents: tuple[int, ...]
+    held: dict[int, NDArray[Any]] = field(default_factory=dict)
+    dirty: set[int] = field(default_factory=set)
+
+
+class Block:
+    """One block: status and values in memory, written whole, status last."""
+
+    def __init__(self, store: Boxes, number: int) -> None:
+        self.store = store
+        self.box = store.layout.box(number)
+        self.shape = tuple(part.stop - part.start for part in self.box)
+        self.size = math.prod(self.shape)
+        self.status = np.ascontiguousarray(store.read("status", self.box)).ravel().astype(np.int8)
+        self.fresh = not self.status.any()
+        self.tried = np.zeros(self.size, dtype=bool)
+        self.dirty = False
+        self._chunked = {
+            v.name: _Chunked(v, store.layout.chunk(v))
+            for v in store.layout.variables.values()
+            if v.name != "status"
+        }
+        if not self.fresh:
+            self.attempts = self._read_scalar("attempts")
+            self.tried = self.attempts > 0
+        else:
+            self.attempts = np.zeros(self.size, dtype=np.int16)
+
+    def _read_scalar(self, name: str) -> NDArray[Any]:
+        return np.ascontiguousarray(self.store.read(name, self.box)).ravel()
+
+    # --- chunks of a variable ---
+
+    def _split(self, extents: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(-(-n // e) for n, e in zip(self.shape, extents, strict=True))
+
+    def _chunk_box(self, extents: tuple[int, ...], number: int) -> Box:
+        """Box of a chunk within the block."""
+        at = np.unravel_index(number, self._split(extents)) if extents else ()
+        return tuple(
+            slice(int(i) * e, min((int(i) + 1) * e, n))
+            for i, e, n in zip(at, extents, self.shape, strict=True)
+        )
+
+    def _absolute(self, box: Box) -> Box:
+        return tuple(
+            slice(part.start + whole.start, part.stop + whole.start)
+            for part, whole in zip(box, self.box, strict=True)
+        )
+
+    def _where(
+        self, chunked: _Chunked, cells: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Number of the chunk of each cell and its flat position in it."""
+        if not self.shape or chunked.extents == self.store.layout.block:
+            return np.zeros(len(cells), dtype=np.int64), cells
+        at = np.unravel_index(cells, self.shape)
+        outer = tuple(a // e for a, e in zip(at, chunked.extents, strict=True))
+        numbers = np.ravel_multi_index(outer, self._split(chunked.extents))
+        inner = np.empty(len(cells), dtype=np.int64)
+        for number in np.unique(numbers):
+            mine = numbers == number
+            box = self._chunk_box(chunked.extents, int(number))
+            shape = tuple(part.stop - part.start for part in box)
+            local = tuple(a[mine] - part.start for a, part in zip(at, box, strict=True))
+            inner[mine] = np.ravel_multi_index(local, shape)
+        return numbers.astype(np.int64), inner
+
+    def _hold(self, chunked: _Chunked, number: int) -> NDArray[Any]:
+        """A chunk's values in memory, flat over its runs; read back if it holds any."""
+        if number in chunked.held:
+            return chunked.held[number]
+        variable = chunked.variable
+        box = self._chunk_box(chunked.extents, number)
+        shape = tuple(part.stop - part.start for part in box)
+        count = math.prod(shape)
+        mine = self.status.reshape(self.shape)[box]
+        if not self.fresh and (mine.any() or self.tried.reshape(self.shape)[box].any()):
+            read = self.store.read(variable.name, self._absolute(box))
+            values = np.array(read, dtype=variable.memory_dtype).reshape(count, *variable.shape)
+        else:
+            values = np.full((count, *variable.shape), variable.fill, dtype=variable.memory_dtype)
+        chunked.held[number] = values
+        return values
+
+    # --- filling and writing ---
+
+    def put(self, given: Cells) -> None:
+        """Take results into memory."""
+        cells = given.cells
+        for name, (rows, values) in given.values.items():
+            chunked = self._chunked[name]
+            target = cells if rows is None else cells[rows]
+            numbers, inner = self._where(chunked, target)
+            for number in np.unique(numbers):
+                mine = slice(None) if chunked.extents == self.store.layout.block else (
+                    numbers == number
+                )
+                self._hold(chunked, int(number))[inner[mine]] = values[mine]
+                chunked.dirty.add(int(number))
+        for name, texts in given.texts.items():
+            chunked = self._chunked[name]
+            stale = np.flatnonzero(self.tried[cells]).tolist() if self.tried.any() else []
+            all_texts = {**dict.fromkeys(stale, ""), **texts}
+            if not all_texts:
+                continue
+            at = np.array(list(all_texts), dtype=np.intp)
+            numbers, inner = self._where(chunked, cells[at])
+            for number, position, text in zip(numbers, inner, all_texts.values(), strict=True):
+                self._hold(chunked, int(number))[position] = text
+                chunked.dirty.add(int(number))
+        chunked = self._chunked["attempts"]
+        self.attempts[cells] += 1
+        self.tried[cells] = True
+        numbers, inner = self._where(chunked, cells)
+        self._hold(chunked, 0)[inner] = self.attempts[cells]
+        chunked.dirty.add(0)
+        self.status[cells] = given.status
+        self.dirty = True
+
+    def mark(self, cells: NDArray[np.int64], status: Status) -> None:
+        """Set the status of cells that are not run."""
+        if len(cells) and (self.status[cells] != status).any():
+            self.status[cells] = status
+            self.dirty = True
+
+    def flush(self) -> int:
+        """Write what is new, status last; returns how many chunks were written."""
+        if not self.dirty:
+            return 0
+        written = 0
+        for chunked in self._chunked.values():
+            for number in sorted(chunked.dirty):
+                box = self._chunk_box(chunked.extents, number)
+                shape = tuple(part.stop - part.start for part in box)
+                values = chunked.held[number].reshape(shape + chunked.variable.shape)
+                if chunked.variable.dtype == "str":
+                    values = values.astype(np.dtypes.StringDType())
+                whole = tuple(slice(0, n) for n in chunked.variable.shape)
+                self.store.write(chunked.variable.name, self._absolute(box) + whole, values)
+                written += 1
+            chunked.dirty.clear()
+            if chunked.variable.shape or chunked.variable.text:
+                self._forget_full(chunked)
+        self.store.write("status", self.box, self.status.reshape(self.shape))
+        self.dirty = False
+        self.fresh = False
+        return written + 1
+
+    def _forget_full(self, chunked: _Chunked) -> None:
+        """Let go of large chunks of which every run is settled."""
+        for number in list(chunked.held):
+            box = self._chunk_box(chunked.extents, number)
+            if (self.status.reshape(self.shape)[box] != Status.PENDING).all():
+                del chunked.held[number]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.status.nbytes + sum(
+            values.nbytes for one in self._chunked.values() for values in one.held.values()
+        )
+
+
+@dataclass
+class Blocks:
+    """The blocks that are open in memory.
+
+    Attributes
+    ----------
+    store : Store
+        Where they are written.
+    expected : mapping of int to int
+        Runs of each block that are still to come in this session; a block is written and let go
+        when there are none.
+    """
+
+    store: Boxes
+    open: dict[int, Block] = field(default_factory=dict)
+    expected: dict[int, int] = field(default_factory=dict)
+
+    def get(self, number: int) -> Block:
+        """A block, read from the store if it is not open."""
+        if number not in self.open:
+            self.open[number] = Block(self.store, number)
+        return self.open[number]
+
+    def put(self, number: int, given: Cells) -> None:
+        """Take results; a block that is complete is written at once."""
+        block = self.get(number)
+        block.put(given)
+        left = self.expected.get(number)
+        if left is not None:
+            self.expected[number] = left - len(given.cells)
+            if self.expected[number] <= 0:
+                self.settle(number)
+
+    def settle(self, number: int) -> None:
+        """Write a block of which nothing more is expected, and let it go."""
+        self.open[number].flush()
+        del self.open[number]
+        self.expected.pop(number, None)
+
+    def trim(self) -> None:
+        """Write blocks that are not being filled, and let them go."""
+        for number in [one for one in self.open if one not in self.expected]:
+            self.settle(number)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by open blocks."""
+        return sum(block.nbytes for block in self.open.values())
+
+    def flush(self) -> int:
+        """Write everything new; blocks stay open. Returns the chunks written."""
+        return sum(block.flush() for block in self.open.values())
+
+    def close(self) -> None:
+        """Write everything new and let go."""
+        self.flush()
+        self.open.clear()
+        self.expected.clear()

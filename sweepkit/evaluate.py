@@ -1,0 +1,446 @@
+"""One batch to one columnar result, in a worker: errors, logs and time recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, MutableSequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.grid import Grid
+from sweepkit.outputs import Output, collected
+from sweepkit.parameters import Parameter
+from sweepkit.protocols import Result
+from sweepkit.simulator import Call
+from sweepkit.status import Status
+from sweepkit.streams import generators, run_keys, seeds
+
+__all__ = ["HEAD", "TAIL", "Capture", "Station", "Task", "capped", "evaluate"]
+
+HEAD = 8_192
+TAIL = 24_576
+"""Characters of a log that are kept from its beginning and its end."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything a worker needs to run any batch of a sweep; sent once."""
+
+    function: Callable[..., Any]
+    call: Call
+    grid: Grid
+    outputs: Mapping[str, Output]
+    entropy: int
+    streams: str
+    was: Mapping[str, Parameter]
+    threads: int = 1
+    global_random: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def arguments(
+        self, index: Mapping[str, NDArray[np.intp]], keys: NDArray[np.uint64]
+    ) -> Iterator[tuple[Any, ...]]:
+        """What the simulator is given, run by run."""
+        injected: dict[str, Any] = {}
+        for name in self.call.injected:
+            if name == "rng":
+                injected[name] = generators(keys, self.entropy)
+            elif name == "seed":
+                injected[name] = seeds(keys, self.entropy)
+            else:
+                injected[name] = _scratches(len(keys))
+        return self.call.arguments(self.grid, index, injected)
+
+    def keys(self, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
+        """Keys of the runs at some positions."""
+        return run_keys(self.grid, index, streams=self.streams, was=self.was)
+
+
+class Capture(Protocol):
+    """Where what a run prints ends up."""
+
+    def size(self) -> int:
+        """How much there is; 0 for nothing."""
+
+    def take(self) -> str:
+        """The text so far, capped, and begin anew."""
+
+
+@dataclass
+class Station:
+    """What a worker has about it while it runs batches.
+
+    Attributes
+    ----------
+    capture : Capture
+        Where prints go.
+    claim : sequence of float
+        [row that runs, when it started, whether to stop]: read and set by the driver.
+    contained : bool
+        Whether the working directory, environment and warnings are its own to restore.
+    interrupted : callable
+        Whether a person asked to stop, so that a KeyboardInterrupt is theirs and not the run's.
+    """
+
+    capture: Capture
+    claim: MutableSequence[float] = field(default_factory=lambda: [-1.0, 0.0, 0.0])
+    contained: bool = True
+    interrupted: Callable[[], bool] = lambda: False
+
+
+def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
+    """Run a batch.
+
+    Parameters
+    ----------
+    task : Task
+        What to run.
+    runs : array of int, shape (n,)
+        Numbers of the runs in the declared grid.
+    station : Station
+        Of this worker.
+
+    Returns
+    -------
+    Result
+        Of all runs, or of the first ones if the station's claim said to stop.
+    """
+    index = task.grid.index(runs)
+    keys = task.keys(index) if task.call.injected or task.global_random else _first(task, index)
+    arguments = task.arguments(index, keys)
+    function = _keyworded(task.function, task.call)
+    with contextlib.ExitStack() as stack:
+        if station.contained:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("always")
+            warnings.showwarning = _show_warning
+        surroundings = stack.enter_context(_Surroundings(station.contained))
+        reseeds = seeds(keys, task.entropy) if task.global_random else None
+        if station.contained and reseeds is None and len(keys):
+            _seed_globals(next(seeds(keys[:1], task.entropy)))
+        result = _loop(function, arguments, task, station, surroundings, reseeds)
+    return result
+
+
+def _loop(
+    function: Callable[..., Any],
+    arguments: Iterator[tuple[Any, ...]],
+    task: Task,
+    station: Station,
+    surroundings: _Surroundings,
+    reseeds: Iterator[int] | None,
+) -> Result:
+    claim, printed = station.claim, station.capture.size
+    restore = surroundings.restore if station.contained else _nothing
+    results: list[Any] = []
+    rows: list[int] = []
+    stamps: list[float] = []
+    errors: dict[int, str] = {}
+    logs: dict[int, str] = {}
+    row = -1
+    for row, given in enumerate(arguments):
+        if claim[2]:
+            row -= 1
+            break
+        if reseeds is not None:
+            _seed_globals(next(reseeds))
+        started = perf_counter()
+        claim[1] = started
+        claim[0] = row
+        try:
+            value = function(*given)
+        except BaseException as exception:  # the one broad except: around the user's simulator
+            stamps.append(perf_counter() - started)
+            if isinstance(exception, KeyboardInterrupt) and station.interrupted():
+                raise
+            errors[row], text = _told(exception)
+            logs[row] = capped(_printed(station.capture) + text)
+            del exception
+        else:
+            stamps.append(perf_counter() - started)
+            results.append(value)
+            rows.append(row)
+            if printed():
+                logs[row] = _printed(station.capture)
+        restore()
+    claim[0] = -1.0
+    columns, misfits = collected(rows, results, task.outputs)
+    status = np.full(row + 1, Status.DONE, dtype=np.int8)
+    for at in errors:
+        status[at] = Status.ERROR
+    for at, misfit in misfits.items():
+        status[at] = Status.INVALID
+        errors[at] = one_line(misfit)
+        logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
+    return Result(
+        status, np.array(stamps), columns, errors, logs, tuple(surroundings.notes)
+    )
+
+
+def _first(task: Task, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
+    return task.keys({dim: positions[:1] for dim, positions in index.items()})
+
+
+def _keyworded(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """The simulator as a function of positional values only."""
+    if not call.keyword:
+        return function
+    split, names = len(call.positional), call.keyword
+
+    def called(*given: Any) -> Any:
+        return function(*given[:split], **dict(zip(names, given[split:], strict=True)))
+
+    return called
+
+
+def _scratches(count: int) -> Iterator[str]:
+    for _ in range(count):
+        path = tempfile.mkdtemp(prefix="sweepkit-run-")
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _seed_globals(seed: int) -> None:
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def _nothing() -> None:
+    pass
+
+
+# --- what a run may change around it ---------------------------------------------------------
+
+
+class _Surroundings:
+    """Working directory and environment, restored after every run; changes are noted."""
+
+    def __init__(self, contained: bool) -> None:
+        self.contained = contained
+        self.notes: list[str] = []
+
+    def __enter__(self) -> _Surroundings:
+        if self.contained:
+            self._home = os.open(".", os.O_RDONLY)
+            self._environ = dict(os.environ)
+            self._raw: Any = getattr(os.environ, "_data", os.environ)
+            self._kept = dict(self._raw)
+        return self
+
+    def restore(self) -> None:
+        """Undo what a run changed."""
+        os.fchdir(self._home)
+        if self._raw != self._kept:
+            changed = sorted(set(self._environ.items()) ^ set(os.environ.items()))
+            names = sorted({name for name, _ in changed})
+            note = f"environment changed: {', '.join(names)}"
+            if note not in self.notes:
+                self.notes.append(note)
+            for name in names:
+                if name in self._environ:
+                    os.environ[name] = self._environ[name]
+                else:
+                    os.environ.pop(name, None)
+
+    def __exit__(self, *_: object) -> None:
+        if self.contained:
+            os.fchdir(self._home)
+            os.close(self._home)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+
+# --- what a run says ---------------------------------------------------------------------------
+
+
+def _told(exception: BaseException) -> tuple[str, str]:
+    """An exception in one line and its traceback from the simulator's frame on."""
+    frames = exception.__traceback__.tb_next if exception.__traceback__ else None
+    parts = traceback.format_exception(type(exception), exception, frames)
+    last = traceback.format_exception_only(type(exception), exception)[-1]
+    if isinstance(exception, SyntaxError):
+        last = f"{type(exception).__name__}: {exception.msg}"
+    name = type(exception).__name__
+    text = last.strip()
+    head, colon, tail = text.partition(":")
+    if head.endswith(name):
+        text = f"{name}{colon}{tail}"
+    return one_line(text), "".join(parts)
+
+
+def one_line(text: str) -> str:
+    """Text on one line of at most 300 characters that can be encoded."""
+    line = " ".join(text.split())
+    line = line if len(line) <= 300 else f"{line[:297]}..."
+    return line.encode(errors="backslashreplace").decode()
+
+
+def capped(text: str) -> str:
+    """Text with its middle left out if it is long, and that can be encoded."""
+    if len(text) > HEAD + TAIL:
+        left = len(text) - HEAD - TAIL
+        text = f"{text[:HEAD]}\n... {left:,} characters left out ...\n{text[-TAIL:]}"
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+
+
+def _printed(capture: Capture) -> str:
+    return capture.take() if capture.size() else ""
+
+
+class FileCapture:
+    """Standard output and error of a worker process, redirected to a file of its own.
+
+    Holds what C code and child processes print, too, and what is printed before a crash.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(self._file, stream)
+        sys.stdout = self._text()
+        sys.stderr = self._text()
+
+    def _text(self) -> io.TextIOWrapper:
+        raw = io.FileIO(os.dup(self._file), "w")
+        return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
+
+    @property
+    def fileno(self) -> int:
+        """Descriptor of the file."""
+        return self._file
+
+    def size(self) -> int:
+        """Bytes printed since the last take."""
+        return os.lseek(self._file, 0, os.SEEK_END)
+
+    def take(self) -> str:
+        """The text, its middle left out if it is long; the file is emptied."""
+        text = read_capped(self._file)
+        os.ftruncate(self._file, 0)
+        return text
+
+
+def read_capped(file: int) -> str:
+    """Beginning and end of a file as text."""
+    size = os.lseek(file, 0, os.SEEK_END)
+    if size <= 4 * (HEAD + TAIL):
+        return capped(os.pread(file, size, 0).decode(errors="backslashreplace"))
+    head = os.pread(file, HEAD, 0).decode(errors="backslashreplace")
+    tail = os.pread(file, TAIL, size - TAIL).decode(errors="backslashreplace")
+    left = size - HEAD - TAIL
+    return f"{head}\n... {left:,} bytes left out ...\n{tail}".replace("\0", "\\0")
+
+
+class TextCapture:
+    """What one thread prints through Python, kept while others print where they like."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+
+    def write(self, text: str) -> int:
+        """Keep text; the middle of what is much too long is dropped at once."""
+        self._parts.append(text)
+        self._size += len(text)
+        if len(self._parts) > 10_000 or self._size > 64 * (HEAD + TAIL):
+            self._parts = [capped("".join(self._parts))]
+            self._size = len(self._parts[0])
+        return len(text)
+
+    def size(self) -> int:
+        """Characters kept since the last take."""
+        return self._size
+
+    def take(self) -> str:
+        """The text, capped; begins anew."""
+        text = capped("".join(self._parts))
+        self._parts, self._size = [], 0
+        return text
+
+
+class _Routed(io.TextIOBase):
+    """A stand-in for sys.stdout or sys.stderr that sends each thread's text to its capture."""
+
+    def __init__(self, usual: Any, captures: threading.local) -> None:
+        self._usual = usual
+        self._captures = captures
+
+    def write(self, text: str) -> int:
+        capture = getattr(self._captures, "capture", None)
+        return capture.write(text) if capture is not None else self._usual.write(text)
+
+    def flush(self) -> None:
+        if getattr(self._captures, "capture", None) is None:
+            self._usual.flush()
+
+    def fileno(self) -> int:
+        return int(self._usual.fileno())
+
+    def isatty(self) -> bool:
+        return getattr(self._captures, "capture", None) is None and self._usual.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._usual, "encoding", "utf-8")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._usual, name)
+
+
+@contextlib.contextmanager
+def routed_prints() -> Iterator[Callable[[TextCapture | None], None]]:
+    """Within, a thread's prints go to the capture that it set by calling what is yielded."""
+    captures = threading.local()
+    usual = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Routed(usual[0], captures), _Routed(usual[1], captures)
+
+    def to(capture: TextCapture | None) -> None:
+        captures.capture = capture
+
+    try:
+        yield to
+    finally:
+        sys.stdout, sys.stderr = usual
+
+
+@contextlib.contextmanager
+def kept_global_random() -> Iterator[None]:
+    """Within, seeds of numpy's and Python's global generators may change; restored after."""
+    of_numpy, of_python = np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        np.random.set_state(of_numpy)
+        random.setstate(of_python)
+
+
+def remember_sources(sources: Mapping[str, str]) -> None:
+    """Make the text of notebook cells known to tracebacks in this process."""
+    for filename, text in sources.items():
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

@@ -1,0 +1,1 @@
+"""Ways to hold compute and run batches on it."""

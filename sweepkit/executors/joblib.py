@@ -1,0 +1,261 @@
+"""This machine's cores: worker processes, threads or the caller's own, as joblib is set up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any
+
+import joblib
+from joblib.parallel import get_active_backend
+
+from sweepkit.evaluate import (
+    Station,
+    Task,
+    TextCapture,
+    evaluate,
+    kept_global_random,
+    remember_sources,
+    routed_prints,
+)
+from sweepkit.fleet import TICK, Fleet, pickled
+from sweepkit.protocols import Batch, Crew, Outcome
+
+__all__ = ["JoblibExecutor"]
+
+OWN = ("loky", "threading", "sequential")
+
+
+class JoblibExecutor:
+    """Compute as joblib is set up to use it.
+
+    Parameters
+    ----------
+    n_jobs : int, optional
+        Runs at the same time; -1 for all cores that this process may use. By default what an
+        active ``joblib.parallel_config`` says, else all cores.
+    backend : str, optional
+        "loky" (processes), "threading", "sequential", or any backend registered with joblib. By
+        default what an active ``joblib.parallel_config`` says, else "loky".
+
+    Raises
+    ------
+    ValueError
+        If there is no such backend, or ``n_jobs`` is 0.
+    """
+
+    def __init__(self, n_jobs: int | None = None, backend: str | None = None) -> None:
+        # The configuration belongs to the thread that calls, so it is read here and now.
+        active, configured = get_active_backend()
+        self.backend = backend or _backend_name(active, configured)
+        if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int)):
+            raise TypeError(f"n_jobs is {n_jobs!r}; give a whole number, or -1 for all cores")
+        asked = n_jobs if n_jobs is not None else configured
+        if asked is None:
+            asked = 1 if self.backend == "sequential" else -1
+        if asked == 0:
+            raise ValueError("n_jobs is 0; give a number of workers, or -1 for all cores")
+        if asked < 0:
+            asked = max(1, joblib.cpu_count() + 1 + asked)
+        self._workers = 1 if self.backend == "sequential" else asked
+        if self.backend not in OWN and self.backend not in joblib.parallel.BACKENDS:
+            known = sorted({*OWN, *joblib.parallel.BACKENDS})
+            raise ValueError(
+                f"backend {self.backend!r} is not known to joblib; there are {', '.join(known)}"
+            )
+        self._here: Station | None = None
+
+    @property
+    def workers(self) -> int:
+        """Runs at the same time."""
+        return self._workers
+
+    def running_here(self) -> bool:
+        """Whether a run is on in the caller's own thread, so that an interrupt must reach it."""
+        return self._here is not None and self._here.claim[0] >= 0
+
+    @contextmanager
+    def hold(self, task: Task, *, timeout: float | None) -> Iterator[Crew]:
+        """See :class:`~sweepkit.protocols.Executor`."""
+        if timeout is not None and self.backend != "loky":
+            raise ValueError(
+                f"a time limit needs worker processes, which can be killed; backend "
+                f"{self.backend!r} has none: use backend='loky' or leave timeout= out"
+            )
+        if self.backend == "loky":
+            with Fleet(task, self._workers, timeout) as fleet:
+                yield fleet
+        elif self.backend == "sequential":
+            with _limited(task), routed_prints() as route, kept_global_random():
+                self._here = Station(TextCapture())
+                yield _Here(task, self._here, route)
+        elif self.backend == "threading":
+            with _limited(task), routed_prints() as route:
+                yield _Threads(task, self._workers, route)
+        else:
+            yield _Registered(task, self._workers, self.backend)
+
+
+def _backend_name(active: Any, configured: int | None) -> str:
+    """Name of the backend that joblib would use: its default, unless it is configured."""
+    for name, kind in joblib.parallel.BACKENDS.items():
+        if type(active) is kind:
+            return "sequential" if name == "sequential" else str(name)
+    return "sequential" if type(active).__name__ == "SequentialBackend" else "loky"
+
+
+@contextmanager
+def _limited(task: Task) -> Iterator[None]:
+    """Threads of linear algebra as the sweep says, while runs share this process."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(task.threads):
+        yield
+
+
+class _Here:
+    """Runs in the caller's own thread."""
+
+    def __init__(
+        self, task: Task, station: Station, route: Callable[[TextCapture | None], None]
+    ) -> None:
+        self._task = task
+        self._station = station
+        self._route = route
+
+    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+        """See :class:`~sweepkit.protocols.Crew`."""
+        station = self._station
+        station.interrupted = stopping
+        for batch in batches:
+            while len(batch) and not stopping():
+                self._route(station.capture)  # type: ignore[arg-type]
+                try:
+                    result = evaluate(self._task, batch.runs, station)
+                except KeyboardInterrupt:
+                    if not stopping():
+                        raise
+                    return
+                finally:
+                    self._route(None)
+                    station.claim[0] = -1.0
+                done = len(result)
+                if done:
+                    yield Outcome(batch.part(slice(0, done)), result)
+                batch = batch.part(slice(done, None))
+            if stopping():
+                return
+
+
+class _Threads:
+    """Runs in threads of this process: for simulators that release the interpreter lock."""
+
+    def __init__(
+        self, task: Task, workers: int, route: Callable[[TextCapture | None], None]
+    ) -> None:
+        self._task = task
+        self._workers = workers
+        self._route = route
+        self._stop: list[Station] = []
+
+    def _evaluate(self, batch: Batch) -> Any:
+        capture = TextCapture()
+        station = Station(capture, contained=False)
+        self._stop.append(station)
+        self._route(capture)
+        try:
+            return evaluate(self._task, batch.runs, station)
+        finally:
+            self._route(None)
+            self._stop.remove(station)
+
+    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+        """See :class:`~sweepkit.protocols.Crew`."""
+        source = iter(batches)
+        again: deque[Batch] = deque()
+        running: dict[Future[Any], Batch] = {}
+        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="sweepkit")
+        told = False
+        try:
+            while True:
+                while not stopping() and len(running) < 2 * self._workers:
+                    batch = again.popleft() if again else next(source, None)
+                    if batch is None:
+                        break
+                    if len(batch):
+                        running[pool.submit(self._evaluate, batch)] = batch
+                if not running:
+                    return
+                if stopping() and not told:
+                    told = True
+                    for future in list(running):
+                        if future.cancel():
+                            del running[future]
+                    for station in list(self._stop):
+                        station.claim[2] = 1.0
+                finished, _ = wait(running, timeout=TICK, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    batch, result = running.pop(future), future.result()
+                    done = len(result)
+                    if done < len(batch):
+                        again.append(batch.part(slice(done, None)))
+                    if done:
+                        yield Outcome(batch.part(slice(0, done)), result)
+        finally:
+            for station in list(self._stop):
+                station.claim[2] = 1.0
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Registered:
+    """Runs on whatever backend is registered with joblib under a name."""
+
+    def __init__(self, task: Task, workers: int, backend: str) -> None:
+        self._payload = pickled(task)
+        self._workers = workers
+        self._backend = backend
+
+    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+        """See :class:`~sweepkit.protocols.Crew`.
+
+        Batches go out in rounds: joblib would pull from its own threads otherwise.
+        """
+        source = iter(batches)
+        with joblib.parallel_config(backend=self._backend, n_jobs=self._workers):
+            while not stopping():
+                round_ = []
+                for batch in source:
+                    round_.append(batch)
+                    long = batch.seconds > 1.0
+                    if len(round_) >= (2 if long else 8) * self._workers:
+                        break
+                if not round_:
+                    return
+                results = joblib.Parallel()(
+                    joblib.delayed(evaluate_pickled)(self._payload, batch.runs) for batch in round_
+                )
+                for batch, result in zip(round_, results, strict=True):
+                    yield Outcome(batch, result)
+
+
+_tasks: dict[bytes, Task] = {}
+"""Cache of a worker: the tasks that it has rebuilt, by their bytes."""
+
+
+def evaluate_pickled(payload: bytes, runs: Any) -> Any:
+    """Run a batch in a process that gets the task along with it."""
+    import pickle
+
+    if payload not in _tasks:
+        _tasks.clear()
+        _tasks[payload] = pickle.loads(payload)
+        remember_sources(_tasks[payload].sources)
+    task = _tasks[payload]
+    capture = TextCapture()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_limited(task))
+        stack.enter_context(routed_prints())(capture)
+        return evaluate(task, runs, Station(capture))

@@ -1,0 +1,273 @@
+"""The stored layout, format 1: names, encodings, attributes, versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.status import NAMES, Status
+
+__all__ = [
+    "BLOCK_BYTES",
+    "BLOCK_RUNS",
+    "FORMAT",
+    "KEEPING",
+    "Layout",
+    "Variable",
+    "block_shape",
+    "subdivided",
+]
+
+FORMAT = 1
+"""Version of the layout, stored as ``attrs["sweepkit_format"]``."""
+
+ATTRIBUTE = "sweepkit"
+"""Attribute with the declaration, one JSON string."""
+
+BLOCK_RUNS = 65_536
+BLOCK_BYTES = 32 * 2**20
+CHUNK_BYTES = 2**20
+TEXT_RUNS = 256
+ROOM = 1_024
+
+WIDE_NOTE = "note"
+WIDE_TEXT = (
+    "holds integers beyond 2**53, so it is not shown as float64; unfinished runs read 0: "
+    "look at status"
+)
+"""Attribute of variables whose integers a float64 cannot hold."""
+
+ZARR_DTYPES = {
+    "str": "string",
+    "datetime64[ns]": "int64",
+    "timedelta64[ns]": "int64",
+}
+NAT = -(2**63)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One stored variable over all runs, without its values.
+
+    Attributes
+    ----------
+    name : str
+        An identifier.
+    dtype : str
+        A numpy dtype name, ``str``, ``datetime64[ns]`` or ``timedelta64[ns]``.
+    dims, shape : tuple
+        Its own dims, behind those of the runs.
+    pad : str or None
+        The own dim along which results may end early.
+    attrs : mapping
+        Units, long name.
+    text : bool
+        Whether it is chunked by few runs and rewritten only where text is new.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    pad: str | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    text: bool = False
+
+    @property
+    def stored_dtype(self) -> str:
+        """Data type on disk."""
+        return ZARR_DTYPES.get(self.dtype, self.dtype)
+
+    @property
+    def memory_dtype(self) -> np.dtype[Any]:
+        """Data type of arrays in memory: strings are objects, datetimes their nanoseconds."""
+        return np.dtype(object) if self.dtype == "str" else np.dtype(self.stored_dtype)
+
+    @property
+    def fill(self) -> Any:
+        """Value of cells that nothing was written to; never shown as a result."""
+        return fill_value(self.dtype)
+
+    @property
+    def stored_attrs(self) -> dict[str, Any]:
+        """Attributes on disk, with the encoding of datetimes in CF terms."""
+        return {**self.attrs, **encoding_attrs(self.dtype)}
+
+    @property
+    def bytes_per_run(self) -> int:
+        """Size of one run's values in memory (strings by a guess of 16 bytes)."""
+        item = 16 if self.dtype == "str" else self.memory_dtype.itemsize
+        return item * math.prod(self.shape)
+
+
+def fill_value(dtype: str) -> Any:
+    """Value of cells that nothing was written to, by data type."""
+    if dtype == "str":
+        return ""
+    if dtype in ("datetime64[ns]", "timedelta64[ns]"):
+        return NAT
+    kind = np.dtype(dtype).kind
+    if kind == "f":
+        return float("nan")
+    if kind == "c":
+        return complex("nan+nanj")
+    return False if kind == "b" else 0
+
+
+def encoding_attrs(dtype: str) -> dict[str, str]:
+    """CF attributes that let any reader decode a datetime or timedelta to the nanosecond."""
+    if dtype == "datetime64[ns]":
+        return {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+    if dtype == "timedelta64[ns]":
+        return {"units": "nanoseconds", "dtype": "timedelta64[ns]"}
+    return {}
+
+
+STATUS = Variable(
+    "status",
+    "int8",
+    attrs={
+        "long_name": "what became of the run",
+        "flag_values": [int(status) for status in Status],
+        "flag_meanings": " ".join(NAMES),
+    },
+)
+KEEPING: tuple[Variable, ...] = (
+    STATUS,
+    Variable("duration", "float64", attrs={"long_name": "time of the run", "units": "s"}),
+    Variable("attempts", "int16", attrs={"long_name": "times the run was tried"}),
+    Variable("code", "int16", attrs={"long_name": "version of the code that ran"}),
+    Variable("log_size", "int32", attrs={"long_name": "characters in the log"}),
+    Variable("error", "str", attrs={"long_name": "error in one line"}, text=True),
+    Variable("log", "str", attrs={"long_name": "captured output and traceback"}, text=True),
+)
+"""What the store keeps of every run beside its outputs."""
+
+RESERVED = frozenset(variable.name for variable in KEEPING)
+
+
+def length_variable(of: Variable) -> Variable:
+    """The variable with the lengths of a padded output."""
+    return Variable(
+        f"{of.name}_length",
+        "int32",
+        attrs={"long_name": f"entries of {of.name} along {of.pad}", "length_of": of.name},
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where runs lie in a store.
+
+    Attributes
+    ----------
+    sizes : mapping of str to int
+        Positions along each dim, in order of arrival.
+    block : tuple of int
+        Runs along each dim of a block, one chunk of the scalars.
+    variables : mapping of str to Variable
+        Everything stored per run.
+    """
+
+    sizes: Mapping[str, int]
+    block: tuple[int, ...]
+    variables: Mapping[str, Variable]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the run dims."""
+        return tuple(self.sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Positions along each run dim."""
+        return tuple(self.sizes.values())
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Blocks along each dim."""
+        return tuple(-(-n // b) for n, b in zip(self.shape, self.block, strict=True))
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks in all."""
+        return math.prod(self.blocks)
+
+    @property
+    def outputs(self) -> tuple[Variable, ...]:
+        """The variables that the simulator returned, without lengths and bookkeeping."""
+        return tuple(
+            v
+            for v in self.variables.values()
+            if v.name not in RESERVED and "length_of" not in v.attrs
+        )
+
+    def box(self, block: int) -> tuple[slice, ...]:
+        """Positions of a block along each dim, clipped to the store."""
+        at = np.unravel_index(block, self.blocks) if self.blocks else ()
+        return tuple(
+            slice(int(i) * b, min((int(i) + 1) * b, n))
+            for i, b, n in zip(at, self.block, self.shape, strict=True)
+        )
+
+    def chunk(self, variable: Variable) -> tuple[int, ...]:
+        """Runs along each dim of one chunk of a variable: an integer subdivision of a block."""
+        if variable.text:
+            return subdivided(self.block, TEXT_RUNS)
+        if variable.shape:
+            return subdivided(self.block, max(1, CHUNK_BYTES // max(variable.bytes_per_run, 1)))
+        return self.block
+
+
+def subdivided(block: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    """A box of at most ``limit`` runs that divides a block evenly along each dim."""
+    chunk = list(block)
+    for at, extent in enumerate(block):
+        others = math.prod(chunk) // extent
+        if others * extent <= limit:
+            break
+        room = max(1, limit // others)
+        chunk[at] = max(d for d in range(1, room + 1) if extent % d == 0)
+    return tuple(chunk)
+
+
+def block_shape(shape: tuple[int, ...], bytes_per_run: int) -> tuple[int, ...]:
+    """Runs along each dim of a block: the last dims whole, the first that does not fit cut.
+
+    A block holds at most 65,536 runs and about 32 MB. Long extents are rounded so that
+    they divide well, and a small store gets room to grow into its first block.
+    """
+    limit = int(max(1, min(BLOCK_RUNS, BLOCK_BYTES // max(bytes_per_run, 1))))
+    block = [1] * len(shape)
+    taken = 1
+    for at in range(len(shape) - 1, -1, -1):
+        room = limit // taken
+        if room <= 1:
+            break
+        if shape[at] <= room:
+            rounded = _divisible(shape[at], up=True)
+            block[at] = rounded if rounded <= room else shape[at]
+        else:
+            pieces = -(-shape[at] // _divisible(room, up=False))
+            rounded = _divisible(-(-shape[at] // pieces), up=True)
+            block[at] = rounded if rounded <= room else _divisible(room, up=False)
+        taken *= block[at]
+    while block and math.prod(block) * 2 <= min(limit, ROOM):
+        at = block.index(min(block))
+        block[at] *= 2
+    return tuple(block)
+
+
+def _divisible(extent: int, *, up: bool) -> int:
+    step = 256 if extent > 1024 else 16 if extent > 64 else 1
+    return -(-extent // step) * step if up else extent // step * step
+
+
+def same_values(stored: NDArray[Any], given: NDArray[Any]) -> bool:
+    """Whether two axes hold equal values in the same order."""
+    return stored.shape == given.shape and bool(np.all(stored == given))

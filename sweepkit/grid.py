@@ -1,0 +1,620 @@
+"""The set of all points: parameters crossed, paired, sampled, masked; never enumerated."""
+
+from __future__ import annotations
+
+import html
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sweepkit.expressions import Expression, ExpressionError, parse
+from sweepkit.parameters import Parameter, Values, check_name, near_misses, parameter
+
+__all__ = ["REPLICATE", "Grid", "grid", "paired", "random_prefix"]
+
+REPLICATE = "replicate"
+"""Name of the parameter and dim that count repetitions under other random streams."""
+
+Mask = Expression | Callable[..., Any]
+
+ENUMERABLE = 10**7
+"""Points beyond which what needs a list of all points is refused."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A frozen set of points: every combination of the values along its dims.
+
+    Made by :func:`grid`, :func:`paired`, :func:`latin_hypercube` or :func:`sobol`; any of them
+    can be crossed with others by :func:`grid`. Takes memory for the values along each dim, not
+    for their combinations.
+
+    Attributes
+    ----------
+    parameters : tuple of Parameter
+        Each varies along its first dim; those that share it vary together.
+    masks : tuple of Expression or callable
+        Points that do not satisfy them all are skipped.
+    derived : mapping of str to Expression
+        Coordinates computed from the parameters.
+    """
+
+    parameters: tuple[Parameter, ...]
+    masks: tuple[Mask, ...] = ()
+    derived: tuple[tuple[str, Expression], ...] = ()
+
+    def __post_init__(self) -> None:
+        names: set[str] = set()
+        sizes: dict[str, Parameter] = {}
+        for one in self.parameters:
+            if one.name in names:
+                raise ValueError(f"parameter {one.name!r} is given twice; drop one or rename it")
+            names.add(one.name)
+            first = sizes.setdefault(one.dim, one)
+            if first.size != one.size:
+                raise ValueError(
+                    f"parameter {one.name!r} has {one.size} values but {first.name!r}, along "
+                    f"the same dim {one.dim!r}, has {first.size}; give {one.name!r} a dim of "
+                    "its own"
+                )
+        self._check_dims(names, sizes)
+        for dim in sizes:
+            _check_distinct(dim, [one for one in self.parameters if one.dim == dim])
+        for name, expression in self.derived:
+            check_name(name, "derived coordinate")
+            if name in names or name in sizes:
+                raise ValueError(f"derived coordinate {name!r} has the name of a parameter or dim")
+            _check_names(expression, self.scalars)
+            names.add(name)
+        for mask in self.masks:
+            if isinstance(mask, Expression):
+                _check_names(mask, (*self.scalars, *(name for name, _ in self.derived)))
+
+    def _check_dims(self, names: set[str], sizes: Mapping[str, Parameter]) -> None:
+        inner: dict[str, tuple[str, int]] = {}
+        for one in self.parameters:
+            for dim, size in zip(one.dims[1:], one.values.shape[1:], strict=True):
+                if dim in sizes:
+                    raise ValueError(
+                        f"dim {dim!r} lies within the values of {one.name!r} and is also varied "
+                        f"by {sizes[dim].name!r}; rename one"
+                    )
+                other, known = inner.setdefault(dim, (one.name, size))
+                if known != size:
+                    raise ValueError(
+                        f"dim {dim!r} has {size} entries in {one.name!r} and {known} in {other!r}"
+                    )
+        for one in self.parameters:
+            if one.name in sizes and one.dim != one.name:
+                raise ValueError(
+                    f"parameter {one.name!r} varies along dim {one.dim!r} but is also the name "
+                    f"of a dim; rename one of them"
+                )
+            if one.name in inner:
+                raise ValueError(
+                    f"parameter {one.name!r} has the name of a dim within the values of "
+                    f"{inner[one.name][0]!r}; rename one of them"
+                )
+
+    # --- what it is ---
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Points along each dim, in the order of the dims; replicates last."""
+        sizes: dict[str, int] = {}
+        for one in self.parameters:
+            sizes.setdefault(one.dim, one.size)
+        if REPLICATE in sizes:
+            sizes[REPLICATE] = sizes.pop(REPLICATE)
+        return sizes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dims."""
+        return tuple(self.sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points along each dim."""
+        return tuple(self.sizes.values())
+
+    @property
+    def size(self) -> int:
+        """Points in all, masked ones included."""
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters."""
+        return tuple(one.name for one in self.parameters)
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of the parameters whose values are no vectors."""
+        return tuple(one.name for one in self.parameters if one.values.ndim == 1)
+
+    def __getitem__(self, name: str) -> Parameter:
+        for one in self.parameters:
+            if one.name == name:
+                return one
+        raise KeyError(f"no parameter {name!r}; there are {', '.join(self.names)}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return self.size
+
+    # --- other grids from it ---
+
+    def where(self, mask: str | Callable[..., Any]) -> Grid:
+        """The grid without the points that do not satisfy a condition.
+
+        Parameters
+        ----------
+        mask : str or callable
+            Condition on the parameters, as in ``"length * masspole < 0.5"``; or a function of
+            parameters (by the names of its arguments, arrays of shape (n,)) that returns bools
+            of shape (n,). Text is stored with the sweep; a function is not.
+
+        Returns
+        -------
+        Grid
+            Its sizes stay; the points left out are skipped when they come up.
+
+        Raises
+        ------
+        ExpressionError
+            If the text does not parse or names what is no parameter.
+        """
+        if not isinstance(mask, str) and not callable(mask):
+            raise TypeError(f"mask {mask!r} is neither text nor a function of the parameters")
+        return replace(self, masks=(*self.masks, parse(mask) if isinstance(mask, str) else mask))
+
+    def derive(
+        self, expressions: Mapping[str, str] | None = None, /, **more: str
+    ) -> Grid:
+        """The grid with coordinates computed from its parameters.
+
+        Parameters
+        ----------
+        expressions : mapping of str to str
+            Formula of each coordinate, as in ``{"tip": "2 * length"}``. They appear on the
+            opened Dataset, can be used in masks and are handed to a simulator that names them.
+
+        Returns
+        -------
+        Grid
+            With the coordinates added.
+        """
+        added = tuple((n, parse(text)) for n, text in {**(expressions or {}), **more}.items())
+        return replace(self, derived=(*self.derived, *added))
+
+    def __or__(self, other: Grid) -> Grid:
+        """Union of two grids of the same parameters, without repeats.
+
+        Where they differ along one dim only, that dim gets the values of both; otherwise the
+        points of both are listed along one dim ``point``.
+        """
+        if not isinstance(other, Grid):
+            return NotImplemented
+        return _union(self, other)
+
+    def to_dataset(self) -> xr.Dataset:
+        """The coordinates as an xarray Dataset, without the runs."""
+        coords: dict[str, Any] = {
+            one.name: (one.dims, one.values, one.attrs) for one in self.parameters
+        }
+        for name, expression in self.derived:
+            coords[name] = self._derived_coordinate(expression)
+        return xr.Dataset(coords=coords)
+
+    def _derived_coordinate(self, expression: Expression) -> tuple[Any, ...]:
+        variables = {name: self.variable(name) for name in expression.names}
+        value = expression.evaluate(variables)
+        dims = tuple(dim for dim in self.dims if dim in value.dims)
+        return dims, value.transpose(*dims).values, {"long_name": expression.text}
+
+    def variable(self, name: str) -> xr.Variable:
+        """The values of a parameter as a variable along its dims."""
+        one = self[name]
+        return xr.Variable(one.dims, one.values)
+
+    # --- its points, a few at a time ---
+
+    def index(self, runs: NDArray[np.int64]) -> dict[str, NDArray[np.intp]]:
+        """Positions along each dim of points given by their number in C order, shape (n,)."""
+        return dict(zip(self.dims, np.unravel_index(runs, self.shape), strict=True))
+
+    def columns(
+        self, index: Mapping[str, NDArray[np.intp]], names: Sequence[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Values of parameters and derived coordinates at some points, each of shape (n, ...)."""
+        wanted = self.names if names is None else names
+        derived = dict(self.derived)
+        needed = set(wanted).union(*(derived[n].names for n in wanted if n in derived))
+        taken = {p.name: p.values[index[p.dim]] for p in self.parameters if p.name in needed}
+        for name in wanted:
+            if name in derived:
+                at = {n: xr.Variable(("run",), taken[n]) for n in derived[name].names}
+                value = derived[name].evaluate(at).values
+                count = len(next(iter(index.values()), ()))
+                taken[name] = np.broadcast_to(value, (count,))
+        return {name: taken[name] for name in wanted}
+
+    def valid(self, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.bool_]:
+        """Whether points satisfy all masks, shape (n,)."""
+        count = len(next(iter(index.values()), ()))
+        valid = np.ones(count, dtype=bool)
+        for mask in self.masks:
+            if isinstance(mask, Expression):
+                at = self.columns(index, tuple(mask.names))
+                result = mask.evaluate({n: xr.Variable(("run",), v) for n, v in at.items()}).values
+            else:
+                result = np.asarray(mask(**self.columns(index, _arguments(mask))))
+            if result.dtype != bool or result.shape not in ((), (count,)):
+                raise TypeError(
+                    f"mask {_mask_text(mask)!r} gave {result.dtype} of shape {result.shape} for "
+                    f"{count} points; a mask gives one bool a point"
+                )
+            valid &= result
+        return valid
+
+    # --- what people see ---
+
+    def __repr__(self) -> str:
+        lines = [f"<sweepkit.Grid: {self._count()}>"]
+        width = max((len(p.name) for p in self.parameters), default=0)
+        for one in self.parameters:
+            along = "" if one.dims == (one.name,) else f"({', '.join(one.dims)}) "
+            units = f" {one.units}" if one.units else ""
+            lines.append(
+                f"  {one.name:<{width}}  {one.role:<9}  {one.size:>7}  {along}{_span(one)}{units}"
+            )
+        lines += [f"  {name} = {expression.text}" for name, expression in self.derived]
+        lines += [f"  where {_mask_text(mask)}" for mask in self.masks]
+        return "\n".join(lines)
+
+    def _count(self) -> str:
+        sizes = " x ".join(f"{dim}: {size:,}" for dim, size in self.sizes.items())
+        return f"{'at most ' if self.masks else ''}{self.size:,} runs ({sizes or 'one point'})"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for one in self.parameters:
+            cells = (one.name, one.role, f"{one.size:,}", _span(one), one.units or "")
+            tip = html.escape(one.long_name or "", quote=True)
+            along = "" if one.dims == (one.name,) else f" ({', '.join(one.dims)})"
+            cells = (cells[0] + along, *cells[1:])
+            rows.append(
+                f'<tr title="{tip}">' + "".join(f"<td>{html.escape(c)}</td>" for c in cells)
+                + "</tr>"
+            )
+        notes = [f"{name} = {expression.text}" for name, expression in self.derived]
+        notes += [f"where {_mask_text(mask)}" for mask in self.masks]
+        said = "".join(f"<div><code>{html.escape(note)}</code></div>" for note in notes)
+        head = "".join(f"<th>{c}</th>" for c in ("parameter", "role", "values", "", "units"))
+        return (
+            f"<div><b>Grid</b>: {html.escape(self._count())}"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+            f"{said}</div>"
+        )
+
+
+def _span(one: Parameter) -> str:
+    if one.values.ndim > 1:
+        return f"vectors of {' x '.join(str(n) for n in one.values.shape[1:])}"
+    shown = [_short(value) for value in (one.values if one.size <= 4 else one.values[[0, 1, -1]])]
+    if one.size > 4:
+        shown.insert(2, "...")
+    return ", ".join(shown)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:21]}..."
+
+
+def _mask_text(mask: Mask) -> str:
+    return mask.text if isinstance(mask, Expression) else getattr(mask, "__name__", repr(mask))
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+    import inspect
+
+    return tuple(inspect.signature(function).parameters)
+
+
+def _check_names(expression: Expression, names: Sequence[str]) -> None:
+    expression.check(names)
+
+
+def _check_distinct(dim: str, together: Sequence[Parameter]) -> None:
+    """Refuse two equal points along a dim; for one parameter alone near-misses too."""
+    flat = [one.values.reshape(one.size, -1) for one in together]
+    if len(together) == 1 and flat[0].shape[1] == 1:
+        only, column = together[0], flat[0][:, 0]
+        unique, first = np.unique(column, return_index=True)
+        if len(unique) < len(column):
+            twice = column[np.setdiff1d(np.arange(len(column)), first)[0]]
+            raise ValueError(f"value {_plain(twice)} of parameter {only.name!r} is given twice")
+        for low, high in near_misses(only.values):
+            raise ValueError(
+                f"values {low!r} and {high!r} of parameter {only.name!r} differ by rounding "
+                "alone; round them, or leave one out"
+            )
+        return
+    if flat and len(flat[0]) > 1:
+        rows = np.stack([_ranks(column) for block in flat for column in block.T], axis=1)
+        _, first = np.unique(rows, axis=0, return_index=True)
+        repeats = len(rows) - len(first)
+        if repeats:
+            at = int(np.setdiff1d(np.arange(len(rows)), first)[0])
+            point = ", ".join(f"{one.name}={_plain(one.values[at])}" for one in together)
+            raise ValueError(
+                f"{repeats} of the {len(rows)} points along dim {dim!r} repeat another, such as "
+                f"{point}; leave the repeats out (for repeated runs of a point say replicates=)"
+            )
+
+
+def _ranks(column: NDArray[Any]) -> NDArray[np.int64]:
+    return np.unique(column, return_inverse=True)[1].astype(np.int64)
+
+
+def _plain(value: Any) -> str:
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+# --- making grids -------------------------------------------------------------------------------
+
+
+def grid(
+    *parts: Grid | Mapping[str, Any] | xr.Dataset | xr.DataArray | xr.Coordinates,
+    replicates: int | None = None,
+    **parameters: Any,
+) -> Grid:
+    """Cross parameters and grids into one grid.
+
+    Parameters
+    ----------
+    *parts : Grid, mapping or xarray coordinates
+        Grids to be crossed with the rest, mappings from names to values, or a Dataset, DataArray
+        or Coordinates whose coordinates are taken: those along a dim of their own are crossed,
+        those that share a dim vary together, and of several dims the first is varied.
+    replicates : int, optional
+        Repetitions of each point under other random streams: adds the dim ``replicate``.
+    **parameters
+        Values by name: a sequence, array, pandas index or DataArray, a single value, or what
+        :func:`design`, :func:`scenario` and :func:`values` return.
+
+    Returns
+    -------
+    Grid
+        Of ``product of sizes`` points; nothing is enumerated.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Values given twice, NaN, mixed or of unsupported types; names that are no identifiers or
+        clash. The message names the parameter.
+
+    Examples
+    --------
+    >>> import sweepkit as sk
+    >>> sk.grid(gain=[1.0, 2.0], mass=sk.scenario([0.1, 0.2, 0.5], units="kg"), replicates=10).size
+    60
+    """
+    made: list[Parameter] = []
+    masks: tuple[Mask, ...] = ()
+    derived: tuple[tuple[str, Expression], ...] = ()
+    for part in (*parts, parameters):
+        if isinstance(part, Grid):
+            made += part.parameters
+            masks += part.masks
+            derived += part.derived
+        elif isinstance(part, xr.Dataset | xr.DataArray | xr.Coordinates):
+            made += _from_coordinates(part)
+        elif isinstance(part, Mapping):
+            made += [parameter(name, given) for name, given in part.items()]
+        else:
+            raise TypeError(
+                f"{part!r} is a {type(part).__name__}; give grids, mappings from names to values "
+                "or xarray coordinates, and other parameters by keyword"
+            )
+    if replicates is not None:
+        if isinstance(replicates, bool) or not isinstance(replicates, int | np.integer):
+            raise TypeError(
+                f"replicates {replicates!r} is no whole number (a parameter of that name goes "
+                "into a mapping: sk.grid({'replicates': [...]}))"
+            )
+        if replicates < 1:
+            raise ValueError(f"replicates is {replicates}; give at least 1")
+        made.append(
+            Parameter(REPLICATE, np.arange(replicates), (REPLICATE,), role="replicate")
+        )
+    return Grid(tuple(made), masks, derived)
+
+
+def _from_coordinates(given: xr.Dataset | xr.DataArray | xr.Coordinates) -> list[Parameter]:
+    coords = given if isinstance(given, xr.Coordinates) else given.coords
+    if isinstance(given, xr.Dataset) and given.data_vars and not coords:
+        raise ValueError(
+            f"the Dataset has variables ({', '.join(map(str, given.data_vars))}) but no "
+            "coordinates; parameters are coordinates: use .set_coords(...)"
+        )
+    if not coords:
+        raise ValueError("there are no coordinates to take parameters from")
+    made = []
+    arrays = {str(name): array for name, array in coords.items()}
+    inner = {str(d) for array in arrays.values() if array.ndim > 1 for d in array.dims[1:]}
+    for name, array in arrays.items():
+        if array.ndim == 1 and str(array.dims[0]) in inner:
+            if any(other.ndim == 1 and other.dims == array.dims and other.name != name
+                   for other in arrays.values()):
+                raise ValueError(
+                    f"coordinate {name!r} lies along dim {array.dims[0]!r}, which is within the "
+                    "values of another coordinate; say which dims belong to one value with "
+                    "sk.values(..., dims=(varied, within))"
+                )
+            continue  # labels of the entries of a vector, not a parameter
+        dims = tuple(str(dim) for dim in array.dims) or (name,)
+        said = Values(
+            array.values if array.ndim else [array.values[()]],
+            role=array.attrs.get("role", "design"),
+            units=array.attrs.get("units"),
+            long_name=array.attrs.get("long_name"),
+            weights=array.attrs.get("weights"),
+            dims=dims,
+        )
+        made.append(parameter(name, said))
+    return made
+
+
+def paired(
+    parameters: Mapping[str, Any] | None = None, /, *, dim: str = "case", **more: Any
+) -> Grid:
+    """Parameters that vary together along one dim.
+
+    Parameters
+    ----------
+    parameters : mapping, optional
+        Values by name, all of the same length; others by keyword.
+    dim : str
+        Name of the dim.
+
+    Returns
+    -------
+    Grid
+        One point for each position along ``dim``, to be run as it is or crossed with others.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ or a point is given twice.
+
+    Examples
+    --------
+    >>> import sweepkit as sk
+    >>> corners = sk.paired({"low": [1, 2], "high": [8, 9]}, dim="corner")
+    >>> sk.grid(corners, gain=[0.1, 0.2, 0.3]).sizes
+    {'corner': 2, 'gain': 3}
+    """
+    check_name(dim, "dim")
+    given = {**(parameters or {}), **more}
+    if not given:
+        raise ValueError(f"no parameters are given to vary together along dim {dim!r}")
+    made = []
+    for name, one in given.items():
+        said = one if isinstance(one, Values) else None
+        within = said.dims[1:] if said is not None and said.dims is not None else ()
+        plain = replace(said, dims=(dim, *within)) if said else Values(one, dims=(dim,))
+        attrs = getattr(one, "attrs", None)
+        if said is None and isinstance(attrs, Mapping):
+            plain = replace(plain, units=attrs.get("units"), long_name=attrs.get("long_name"))
+        made.append(parameter(name, plain))
+    if dim in given and len(given) > 1:
+        raise ValueError(f"dim {dim!r} has the name of a parameter; give the dim another name")
+    return Grid(tuple(made))
+
+
+def _union(left: Grid, right: Grid) -> Grid:
+    if set(left.names) != set(right.names):
+        only = sorted(set(left.names) ^ set(right.names))
+        raise ValueError(
+            f"the grids do not have the same parameters: {', '.join(only)} in one only; "
+            "give the other one a value for each"
+        )
+    same_layout = set(left.dims) == set(right.dims) and all(
+        left[name].dims == right[name].dims for name in left.names
+    )
+    said = [[m.text if isinstance(m, Expression) else m for m in g.masks] for g in (left, right)]
+    if same_layout and said[0] == said[1]:
+        differing = [dim for dim in left.dims if not _same_axis(left, right, dim)]
+        if len(differing) <= 1:
+            merged = [
+                _joined(one, right[one.name], _new_positions(left, right, one.dim))
+                if one.dim in differing
+                else one
+                for one in left.parameters
+            ]
+            return replace(left, parameters=tuple(merged))
+    return _listed(left, right)
+
+
+def axis_keys(grid: Grid, dim: str) -> NDArray[np.uint64]:
+    """Digest of each position along a dim, from all parameters there, shape (n, 2)."""
+    together = [one for one in grid.parameters if one.dim == dim]
+    total = np.zeros((grid.sizes[dim], 2), dtype=np.uint64)
+    for one in together:
+        total += one.keys()
+    return total
+
+
+def _same_axis(left: Grid, right: Grid, dim: str) -> bool:
+    if left.sizes[dim] != right.sizes[dim]:
+        return False
+    return np.array_equal(axis_keys(left, dim), axis_keys(right, dim))
+
+
+def _new_positions(left: Grid, right: Grid, dim: str) -> NDArray[np.intp]:
+    known = set(map(tuple, axis_keys(left, dim).tolist()))
+    new = [i for i, key in enumerate(axis_keys(right, dim).tolist()) if tuple(key) not in known]
+    return np.array(new, dtype=np.intp)
+
+
+def _joined(left: Parameter, right: Parameter, new: NDArray[np.intp]) -> Parameter:
+    if left.kind != right.kind:
+        raise TypeError(
+            f"parameter {left.name!r} is a {left.kind} in one grid and a {right.kind} in the other"
+        )
+    tail = right.take(new)
+    data = np.concatenate([left.values, tail.values])
+    data.setflags(write=False)
+    objects = None if left.objects is None else left.objects + (tail.objects or ())
+    return replace(left, values=data, objects=objects)
+
+
+def _listed(left: Grid, right: Grid) -> Grid:
+    """The valid points of both grids along one dim."""
+    dim = "point"
+    for one in (left, right):
+        if one.size > ENUMERABLE:
+            raise ValueError(
+                f"a grid of {one.size:,} points is too large to be listed; unite grids that "
+                "differ along one dim only, or run them one after the other into one store"
+            )
+    index = [one.index(np.arange(one.size)) for one in (left, right)]
+    kept = []
+    for one, at in zip((left, right), index, strict=True):
+        valid = one.valid(at)
+        kept.append({d: positions[valid] for d, positions in at.items()})
+    parameters = []
+    for first in left.parameters:
+        second = right[first.name]
+        head = first.take(kept[0][first.dim])
+        joined = _joined(head, second.take(kept[1][second.dim]), np.arange(len(kept[1][second.dim])))
+        parameters.append(replace(joined, dims=(dim, *first.dims[1:])))
+    keys = sum(one.keys() for one in parameters)
+    _, unique = np.unique(cast("NDArray[np.uint64]", keys), axis=0, return_index=True)
+    order = np.sort(unique)
+    return Grid(tuple(one.take(order) for one in parameters), derived=left.derived)
+
+
+def random_prefix(seed: int, size: int, count: int) -> NDArray[np.int64]:
+    """The first ``count`` runs of a uniformly random order of ``size`` runs, shape (count,).
+
+    The coarse pass of a sweep; a longer prefix of the same order begins with a shorter one's
+    runs only if it is asked for by the same ``count``, which the store therefore records.
+    """
+    return np.array(random.Random(seed).sample(range(size), count), dtype=np.int64)

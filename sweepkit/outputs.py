@@ -1,0 +1,610 @@
+"""What a simulator returns: declared, learnt from the first result, and every result checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.format1 import RESERVED, Variable, fill_value
+from sweepkit.parameters import check_name
+
+__all__ = ["Column", "Misfit", "Output", "collected", "joined_dtype", "output"]
+
+RESULT = "result"
+"""Name of the output of a simulator that returns a bare value."""
+
+
+class Misfit(Exception):
+    """What a run returned does not fit: the run is invalid."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is said of an output before the first run; see :func:`output`."""
+
+    dims: tuple[str, ...] | None = None
+    size: tuple[int, ...] | None = None
+    pad: str | None = None
+    dtype: str | None = None
+    units: str | None = None
+    long_name: str | None = None
+
+    @property
+    def attrs(self) -> dict[str, str]:
+        """Attributes of the stored variable."""
+        said = {"units": self.units, "long_name": self.long_name}
+        return {name: text for name, text in said.items() if text is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: v for name, v in dataclasses.asdict(self).items() if v is not None}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Output:
+        """From plain data."""
+        lists = {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items()}
+        return cls(**lists)
+
+
+def output(
+    *,
+    dims: str | Sequence[str] = (),
+    size: int | Sequence[int] | None = None,
+    pad: bool = False,
+    dtype: Any = None,
+    units: str | None = None,
+    long_name: str | None = None,
+) -> Output:
+    """What is known of an output before the first run.
+
+    Parameters
+    ----------
+    dims : str or sequence of str
+        Names of its own dims; none for a scalar.
+    size : int or sequence of int, optional
+        Entries along each dim; learnt from the first result where left out.
+    pad : bool
+        Results may end early along the first dim: they are padded up to ``size`` (NaN, NaT, "",
+        0 or False by type) and their lengths kept as ``<output>_length``.
+    dtype : dtype, optional
+        To be stored: floats are rounded to it, other results that it cannot hold without loss
+        are invalid. Learnt from the first result otherwise.
+    units, long_name : str, optional
+        Stored with the variable.
+
+    Returns
+    -------
+    Output
+        To be given to ``Sweep(outputs={name: ...})``.
+
+    Raises
+    ------
+    ValueError
+        If sizes do not match dims, or ``pad`` lacks a dim or size.
+    """
+    named = (dims,) if isinstance(dims, str) else tuple(dims)
+    for dim in named:
+        check_name(dim, "dim")
+    if len(set(named)) != len(named):
+        raise ValueError(f"an output names a dim twice: {', '.join(named)}")
+    sizes = None if size is None else (size,) if isinstance(size, int | np.integer) else tuple(size)
+    if sizes is not None:
+        if len(sizes) != len(named):
+            raise ValueError(
+                f"an output has {len(named)} dim(s) ({', '.join(named)}) and {len(sizes)} size(s)"
+            )
+        for one in sizes:
+            if isinstance(one, bool) or not isinstance(one, int | np.integer) or one < 1:
+                raise ValueError(f"size {one!r} of an output is no whole number of at least 1")
+        sizes = tuple(int(one) for one in sizes)
+    if pad and (not named or sizes is None):
+        raise ValueError("a padded output needs dims and size, as in output(dims='time', size=500)")
+    name = None if dtype is None else _dtype_name(np.dtype(dtype))
+    if dtype is not None and name is None:
+        raise ValueError(f"dtype {dtype!r} of an output cannot be stored")
+    return Output(named, sizes, named[0] if pad else None, name, units, long_name)
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str | None:
+    """Name of the stored data type for a numpy dtype, None where there is none."""
+    if dtype.kind in "UT":
+        return "str"
+    if dtype.kind == "M":
+        return "datetime64[ns]"
+    if dtype.kind == "m":
+        return "timedelta64[ns]"
+    if dtype.kind in "biu" or (dtype.kind in "fc" and dtype.itemsize <= 16):
+        if dtype.kind == "f" and dtype.itemsize > 8:
+            return None
+        return dtype.newbyteorder("=").name
+    return None
+
+
+@dataclass(frozen=True)
+class Column:
+    """Values of one output for some rows of a batch, all of one type and shape.
+
+    Attributes
+    ----------
+    rows : array of int, shape (n,), or None
+        Rows of the batch; None means all of them.
+    values : array, shape (n, ...)
+        Strings as objects, datetimes and timedeltas as int64 nanoseconds.
+    dtype : str
+        Stored data type (see :class:`~sweepkit.format1.Variable`).
+    dims : tuple of str
+        Own dims.
+    pad : str or None
+        Own dim along which values were padded.
+    lengths : array of int, shape (n,), or None
+        Entries before the padding.
+    attrs, coords : mapping
+        What a returned DataArray carried.
+    """
+
+    rows: NDArray[np.intp] | None
+    values: NDArray[Any]
+    dtype: str
+    dims: tuple[str, ...] = ()
+    pad: str | None = None
+    lengths: NDArray[np.int32] | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    coords: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def variable(self) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+        """Data type, own dims and own shape."""
+        return self.dtype, self.dims, self.values.shape[1:]
+
+
+def collected(
+    rows: list[int], results: list[Any], declared: Mapping[str, Output]
+) -> tuple[dict[str, list[Column]], dict[int, str]]:
+    """Results of the rows of a batch as columns, and what is wrong with those that do not fit.
+
+    Results of one shape and type become one column each, without a look at single values;
+    anything else is taken apart value by value.
+    """
+    if not results:
+        return {}, {}
+    first = results[0]
+    everything = len(rows) == rows[-1] + 1
+    if set(map(type, results)) == {dict} and set(map(len, results)) == {len(first)}:
+        try:
+            listed = {name: [result[name] for result in results] for name in first}
+        except KeyError:
+            listed = None
+        if listed is not None:
+            columns: dict[str, list[Column]] = {}
+            for name, items in listed.items():
+                one = _uniform(items, declared.get(name)) if type(name) is str else None
+                if one is None:
+                    break
+                columns[name] = [
+                    one if everything else replace(one, rows=np.array(rows, dtype=np.intp))
+                ]
+            else:
+                if _names_fit(first, declared) is None:
+                    return columns, {}
+    return _one_by_one(rows, results, declared)
+
+
+def _uniform(items: list[Any], said: Output | None) -> Column | None:
+    """A column from values that are all of one plain type; None if they are not."""
+    types = set(map(type, items))
+    if len(types) != 1:
+        return None
+    only = next(iter(types))
+    if said is None or (said.dims in ((), None) and said.dtype is None):
+        if only is float or only is np.float64:
+            return Column(None, np.array(items, dtype=np.float64), "float64")
+        if only is int:
+            try:
+                return Column(None, np.array(items, dtype=np.int64), "int64")
+            except OverflowError:
+                return None
+        if only is bool or only is np.bool_:
+            return Column(None, np.array(items, dtype=bool), "bool")
+    return None
+
+
+def _names_fit(result: Mapping[str, Any], declared: Mapping[str, Output]) -> str | None:
+    for name in declared:
+        if name not in result:
+            return (
+                f"output {name!r} is declared but was not returned; "
+                f"returned: {', '.join(map(str, result)) or 'nothing'}"
+            )
+    for name in result:
+        wrong = name_fault(name)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def name_fault(name: object) -> str | None:
+    """Why a string cannot name an output; None if it can."""
+    try:
+        checked = check_name(name, "output")
+    except (TypeError, ValueError) as fault:
+        return str(fault)
+    if checked in RESERVED:
+        return f"output {checked!r} has the name of a variable of the store; rename it"
+    return None
+
+
+def _one_by_one(
+    rows: list[int], results: list[Any], declared: Mapping[str, Output]
+) -> tuple[dict[str, list[Column]], dict[int, str]]:
+    groups: dict[str, dict[Any, list[tuple[int, _Seen]]]] = {}
+    misfits: dict[int, str] = {}
+    for row, result in zip(rows, results, strict=True):
+        try:
+            named = as_mapping(result, declared)
+            wrong = _names_fit(named, declared)
+            if wrong is not None:
+                raise Misfit(wrong)
+            seen = {name: _seen(name, value, declared.get(name)) for name, value in named.items()}
+        except Misfit as misfit:
+            misfits[row] = str(misfit)
+            continue
+        for name, one in seen.items():
+            groups.setdefault(name, {}).setdefault(one.key, []).append((row, one))
+    columns = {
+        name: [_stacked(members) for members in of_name.values()]
+        for name, of_name in groups.items()
+    }
+    return columns, misfits
+
+
+def as_mapping(result: Any, declared: Mapping[str, Output]) -> Mapping[str, Any]:
+    """Whatever a simulator returned as a mapping from output to value."""
+    if isinstance(result, Mapping):
+        return result
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        return {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return dict(zip(result._fields, result, strict=True))
+    if hasattr(result, "data_vars") and hasattr(result, "dims"):
+        return {str(name): result[name] for name in result.data_vars}
+    if result is None:
+        raise Misfit("nothing was returned; return a dict of outputs, or a number")
+    if isinstance(result, tuple | list):
+        if declared and len(result) == len(declared):
+            return dict(zip(declared, result, strict=True))
+        raise Misfit(
+            f"a {type(result).__name__} of {len(result)} was returned; "
+            "return a dict of outputs so that each has a name"
+        )
+    name = getattr(result, "name", None) if hasattr(result, "dims") else None
+    only = next(iter(declared)) if len(declared) == 1 else RESULT
+    return {str(name) if name is not None else only: result}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One value, taken apart."""
+
+    array: NDArray[Any]
+    dtype: str
+    dims: tuple[str, ...]
+    pad: str | None
+    length: int
+    attrs: Mapping[str, Any]
+    coords: Mapping[str, NDArray[Any]]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        coords = tuple(
+            (dim, a.dtype.str, a.tobytes() if a.dtype.kind != "O" else tuple(a.tolist()))
+            for dim, a in self.coords.items()
+        )
+        return self.dtype, self.dims, self.array.shape, coords
+
+
+def _seen(name: str, value: Any, said: Output | None) -> _Seen:
+    attrs: Mapping[str, Any] = {}
+    coords: dict[str, NDArray[Any]] = {}
+    dims: tuple[str, ...] | None = None
+    if hasattr(value, "dims") and hasattr(value, "values") and hasattr(value, "attrs"):
+        dims = tuple(str(dim) for dim in value.dims)
+        attrs = {k: v for k, v in value.attrs.items() if isinstance(v, str | int | float)}
+        for dim in dims:
+            if dim in getattr(value, "coords", ()):
+                coords[dim] = np.asarray(value.coords[dim].values)
+        value = value.values
+    array, dtype = _plain(name, value)
+    if said is not None and said.dims is not None and (said.dims or said.size):
+        if dims is not None and set(dims) == set(said.dims) and dims != said.dims:
+            array = array.transpose([dims.index(dim) for dim in said.dims])
+        elif dims is not None and dims != said.dims:
+            raise Misfit(
+                f"output {name!r} has dims ({', '.join(dims)}), but the sweep declares "
+                f"({', '.join(said.dims)})"
+            )
+        dims = said.dims
+        if array.ndim != len(dims):
+            raise Misfit(
+                f"output {name!r} has shape {array.shape}, but the sweep declares the dims "
+                f"({', '.join(dims)})"
+            )
+    elif dims is None:
+        dims = tuple(f"{name}_dim_{at}" for at in range(array.ndim))
+    length, pad = -1, None
+    if said is not None and said.size is not None and said.dims:
+        array, length, pad = _sized(name, array, dtype, said)
+    if said is not None and said.dtype is not None and said.dtype != dtype:
+        array, dtype = _as_declared(name, array, dtype, said.dtype), said.dtype
+    return _Seen(array, dtype, dims, pad, length, attrs, coords)
+
+
+def _as_declared(name: str, array: NDArray[Any], given: str, wanted: str) -> NDArray[Any]:
+    """Values in a declared dtype: floats are rounded to it, all else is kept exactly."""
+    if given.startswith("float") and wanted.startswith("float"):
+        with np.errstate(over="ignore"):
+            rounded = array.astype(wanted)
+        if not np.array_equal(np.isinf(rounded), np.isinf(array)):
+            raise Misfit(f"output {name!r} is {given} and too large for the declared {wanted}")
+        return rounded
+    return cast_exactly(name, array, given, wanted)
+
+
+def _sized(
+    name: str, array: NDArray[Any], dtype: str, said: Output
+) -> tuple[NDArray[Any], int, str | None]:
+    sizes = said.size or ()
+    for at, (dim, size) in enumerate(zip(said.dims or (), sizes, strict=True)):
+        padded = dim == said.pad
+        if array.shape[at] > size or (array.shape[at] < size and not padded):
+            most = "at most " if padded else ""
+            raise Misfit(
+                f"output {name!r} has {array.shape[at]} entries along {dim!r}, but the sweep "
+                f"declares {most}{size}"
+            )
+    if said.pad is None:
+        return array, -1, None
+    length = array.shape[0]
+    whole = np.full((sizes[0], *array.shape[1:]), fill_value(dtype), dtype=array.dtype)
+    whole[:length] = array
+    return whole, length, said.pad
+
+
+def _plain(name: str, value: Any) -> tuple[NDArray[Any], str]:
+    """A value as an array in memory and the name of its stored dtype."""
+    if isinstance(value, bool | np.bool_):
+        return np.array(value, dtype=bool), "bool"
+    if isinstance(value, int) and not isinstance(value, np.generic):
+        return _whole(name, value)
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return np.array(value, dtype=np.float64), "float64"
+    if isinstance(value, str):
+        return _strings(name, np.array(value, dtype=object)), "str"
+    if isinstance(value, datetime.datetime | datetime.date | datetime.timedelta):
+        if getattr(value, "tzinfo", None) is not None:
+            raise Misfit(f"output {name!r} carries a time zone; convert to UTC and drop it")
+        if type(value).__name__ == "NaTType":
+            return np.array(np.datetime64("NaT", "ns").astype("int64")), "datetime64[ns]"
+        if hasattr(value, "to_numpy"):
+            return _plain(name, value.to_numpy())
+        if isinstance(value, datetime.timedelta):
+            return _plain(name, np.timedelta64(value))
+        return _plain(name, np.datetime64(value))
+    if value is None:
+        raise Misfit(f"output {name!r} is None; return np.nan for a missing number, '' for text")
+    return _array(name, value)
+
+
+def _whole(name: str, value: int) -> tuple[NDArray[Any], str]:
+    if -(2**63) <= value < 2**63:
+        return np.array(value, dtype=np.int64), "int64"
+    if 0 <= value < 2**64:
+        return np.array(value, dtype=np.uint64), "uint64"
+    raise Misfit(f"output {name!r} is {value}, which 64 bits cannot hold; return it as text")
+
+
+def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
+    if isinstance(value, list | tuple | range):
+        kinds = {_sort(item) for item in value}
+        if len(kinds) > 1 and not kinds <= {"int", "float"}:
+            raise Misfit(
+                f"output {name!r} is a {type(value).__name__} of mixed types "
+                f"({', '.join(sorted(kinds))}); return an array of one type"
+            )
+        if kinds == {"int"}:
+            parts = [_whole(name, int(item))[0] for item in value]
+            value = np.array(parts) if {p.dtype for p in parts} != {
+                np.dtype("int64"), np.dtype("uint64")
+            } else value
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as fault:
+        raise Misfit(
+            f"output {name!r} is a {_type_name(value)} that makes no array ({fault})"
+        ) from None
+    if array.dtype.kind == "O":
+        if array.size and all(isinstance(item, str) for item in array.flat):
+            return _strings(name, array), "str"
+        inner = next((item for item in array.flat if not isinstance(item, str)), value)
+        what = f"holds a {_type_name(inner)}" if array.ndim else f"is a {_type_name(value)}"
+        raise Misfit(
+            f"output {name!r} {what}, which cannot be stored; return numbers, bools, text, "
+            "datetimes, or arrays of them"
+        )
+    dtype = _dtype_name(array.dtype)
+    if dtype is None and array.dtype.kind in "fc":
+        narrow = array.astype(np.float64 if array.dtype.kind == "f" else np.complex128)
+        if np.array_equal(narrow.astype(array.dtype), array, equal_nan=True):
+            return narrow, narrow.dtype.name
+    if dtype is None:
+        raise Misfit(
+            f"output {name!r} has dtype {array.dtype}, which cannot be stored without loss"
+        )
+    if dtype == "str":
+        return _strings(name, array.astype(object)), dtype
+    if dtype in ("datetime64[ns]", "timedelta64[ns]"):
+        return _exact_nanoseconds(name, array), dtype
+    return array.astype(array.dtype.newbyteorder("="), copy=False), dtype
+
+
+def _sort(item: Any) -> str:
+    if isinstance(item, bool | np.bool_):
+        return "bool"
+    if isinstance(item, int | np.integer):
+        return "int"
+    if isinstance(item, float | np.floating):
+        return "float"
+    return type(item).__name__
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else (
+        f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+def _strings(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    plain = np.array([str(item) for item in array.ravel()], dtype=object).reshape(array.shape)
+    for text in plain.flat:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Misfit(
+                f"output {name!r} is text with half a character (a lone surrogate): {text!r}"
+            ) from None
+    return plain
+
+
+def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    target = f"{array.dtype.kind}8[ns]"
+    exact = array.astype(target)
+    same = (exact.astype(array.dtype) == array) | np.isnat(array)
+    if not np.all(same):
+        raise Misfit(
+            f"output {name!r} has dtype {array.dtype} and a value outside the years 1678 to 2261 "
+            "or finer than a nanosecond; return a number from an epoch of your own"
+        )
+    return exact.astype("int64")
+
+
+def _stacked(members: Iterable[tuple[int, _Seen]]) -> Column:
+    rows, seen = zip(*members, strict=True)
+    first: _Seen = seen[0]
+    values = np.stack([one.array for one in seen])
+    lengths = None
+    if first.pad is not None:
+        lengths = np.array([one.length for one in seen], dtype=np.int32)
+    return Column(
+        np.array(rows, dtype=np.intp), values, first.dtype, first.dims, first.pad, lengths,
+        first.attrs, first.coords,
+    )
+
+
+# --- types that hold others without loss --------------------------------------------------------
+
+
+def joined_dtype(stored: str, given: str) -> str | None:
+    """The narrowest data type that may hold values of both; None where there is none.
+
+    Integers join floats as float64 (values beyond 2**53 are checked when they are cast).
+    Bools, text, datetimes and timedeltas join nothing but themselves.
+    """
+    if stored == given:
+        return stored
+    plain = {"str", "bool", "datetime64[ns]", "timedelta64[ns]"}
+    if stored in plain or given in plain:
+        return None
+    a, b = np.dtype(stored), np.dtype(given)
+    if {a.kind, b.kind} == {"i", "u"}:
+        wide = np.promote_types(a, b)
+        return wide.name if wide.kind in "iu" else None
+    if a.kind in "iu" and b.kind in "iu":
+        return np.promote_types(a, b).name
+    if "c" in (a.kind, b.kind):
+        return "complex128" if a != b else a.name
+    if a.kind in "iu" or b.kind in "iu":
+        return "float64"
+    return np.promote_types(a, b).name
+
+
+def cast_exactly(name: str, array: NDArray[Any], given: str, wanted: str) -> NDArray[Any]:
+    """Values in another data type, or a Misfit naming both if that would lose something."""
+    if given == wanted:
+        return array
+    plain = {"str", "bool", "datetime64[ns]", "timedelta64[ns]"}
+    if given not in plain and wanted not in plain:
+        with np.errstate(all="ignore"):
+            cast = array.astype(wanted)
+            if np.dtype(given).kind == "c" and np.dtype(wanted).kind != "c":
+                same = np.array(False)
+            elif np.dtype(given).kind in "iu" and np.dtype(wanted).kind in "fc":
+                same = _ints_survive(array, cast)
+            elif np.dtype(given).kind in "fc" and np.dtype(wanted).kind in "iu":
+                limits = np.iinfo(wanted)
+                inside = (array >= limits.min) & (array <= float(limits.max) * (1 - 2**-53))
+                same = inside & (cast == array)
+            else:
+                same = (cast.astype(array.dtype) == array) | (_nan(cast) & _nan(array))
+                same &= (np.sign(cast) == np.sign(array)) | _nan(array)
+        if np.all(same):
+            return cast
+        at = np.unravel_index(int(np.argmin(np.broadcast_to(same, array.shape))), array.shape)
+        value = f" {array[at].item()!r}" if array.ndim else f" {array.item()!r}"
+    else:
+        value = ""
+    raise Misfit(
+        f"output {name!r} is {given}{value}, but the sweep stores {wanted}, "
+        "which cannot hold it without loss"
+    )
+
+
+def _nan(array: NDArray[Any]) -> NDArray[np.bool_]:
+    if array.dtype.kind in "fc":
+        return np.asarray(np.isnan(array))
+    return np.zeros(array.shape, dtype=bool)
+
+
+def _ints_survive(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether integers are kept by a cast to floats: always up to 2**mantissa, else by value."""
+    digits = np.finfo(cast.real.dtype).nmant + 1
+    limit = 2**digits
+    return np.asarray((array <= limit) & (array >= -limit if array.dtype.kind == "i" else True))
+
+
+def learnt(name: str, column: Column, said: Output | None) -> Variable:
+    """The stored variable for an output, from its first column and what was declared."""
+    attrs = {k: v for k, v in column.attrs.items() if k in ("units", "long_name")}
+    attrs |= said.attrs if said is not None else {}
+    if column.pad is not None:
+        attrs["length"] = f"{name}_length"
+    return Variable(
+        name, column.dtype, column.dims, column.values.shape[1:], column.pad, attrs
+    )
+
+
+def shape_fault(variable: Variable, column: Column) -> str | None:
+    """Why the dims or shape of a column do not fit the stored variable; None if they do."""
+    if column.dims == variable.dims and column.values.shape[1:] == variable.shape:
+        return None
+    given = _shape_text(column.dims, column.values.shape[1:])
+    stored = _shape_text(variable.dims, variable.shape)
+    hint = ""
+    if len(column.dims) == len(variable.dims) == 1 and math.prod(variable.shape):
+        hint = (
+            f"; where lengths vary, declare outputs={{{variable.name!r}: sk.output(dims="
+            f"{variable.dims[0]!r}, size=..., pad=True)}}"
+        )
+    return f"output {variable.name!r} is {given}, but the sweep stores {stored}{hint}"
+
+
+def _shape_text(dims: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    if not dims:
+        return "a scalar"
+    return "(" + ", ".join(f"{dim}: {size}" for dim, size in zip(dims, shape, strict=True)) + ")"

@@ -1,0 +1,161 @@
+"""The contracts that executors and stores keep, and what passes between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.format1 import Layout, Variable
+from sweepkit.outputs import Column
+
+__all__ = ["Batch", "Crew", "Executor", "Holder", "Outcome", "Result", "Store", "Worker"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs that travel to a worker together; all lie in one block of the store.
+
+    Attributes
+    ----------
+    block : int
+        Number of the block.
+    cells : array of int, shape (n,)
+        Positions within the block, flat in C order.
+    runs : array of int, shape (n,)
+        Numbers of the runs in the declared grid, in C order.
+    seconds : float
+        How long the batch is expected to take on one worker.
+    """
+
+    block: int
+    cells: NDArray[np.int64]
+    runs: NDArray[np.int64]
+    seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def part(self, rows: slice) -> Batch:
+        """Some of the runs."""
+        share = len(self.runs[rows]) / max(len(self.runs), 1)
+        return replace(
+            self, cells=self.cells[rows], runs=self.runs[rows], seconds=self.seconds * share
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of the first runs of a batch, as columns.
+
+    Attributes
+    ----------
+    status : array of int8, shape (n,)
+        n is less than the length of the batch if it was stopped early.
+    duration : array of float, shape (n,)
+        Seconds of each run.
+    columns : mapping of str to list of Column
+        Outputs of the runs that are done.
+    errors, logs : mapping of int to str
+        Error in one line and captured text, by row, where there is any.
+    notes : tuple of str
+        What runs did to the process around them, such as a changed working directory.
+    """
+
+    status: NDArray[np.int8]
+    duration: NDArray[np.float64]
+    columns: Mapping[str, list[Column]] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
+    logs: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A batch and what became of it."""
+
+    batch: Batch
+    result: Result
+
+
+class Worker(Protocol):
+    """What runs batches in the process or thread that holds it: ``evaluate.Task``."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that linear algebra may use within one run."""
+
+
+class Crew(Protocol):
+    """Held workers."""
+
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+    ) -> Iterator[Outcome]:
+        """Run batches, pulled as workers come free, and yield outcomes as they come, unordered.
+
+        Every run pulled is in exactly one outcome, unless ``stopping()`` became true: then no
+        more is pulled, runs in flight may be given up, and the iterator ends soon. A run that
+        ends its worker has the status crashed or timeout and costs no other run its outcome.
+        """
+
+
+class Executor(Protocol):
+    """Compute that can be held."""
+
+    @property
+    def workers(self) -> int:
+        """Runs that go on at the same time."""
+
+    def hold(self, task: Any, *, timeout: float | None) -> AbstractContextManager[Crew]:
+        """Hold workers for a task and release them at the end, also when it fails.
+
+        Raises
+        ------
+        ValueError
+            If a time limit is asked for and a run cannot be killed here.
+        """
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who writes to a store."""
+
+    pid: int
+    host: str
+    since: str
+
+
+class Store(Protocol):
+    """Where a sweep is kept: boxes of variables over the runs, and a declaration."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, for people."""
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Be the only writer; raises StoreBusyError naming the other."""
+
+    def exists(self) -> bool:
+        """Whether a layout was committed."""
+
+    def create(
+        self, layout: Layout, coords: Mapping[str, Any], declaration: Mapping[str, Any]
+    ) -> None:
+        """Make the arrays and commit the layout."""
+
+    def read(self, name: str, box: tuple[slice, ...]) -> NDArray[Any]:
+        """Values of a variable in a box of runs."""
+
+    def write(self, name: str, box: tuple[slice, ...], values: NDArray[Any]) -> None:
+        """Write values; the box must cover whole chunks, or what is left of them at the edge."""
+
+    def add(self, variables: list[Variable]) -> None:
+        """Add variables to the layout and commit."""

@@ -1,0 +1,448 @@
+"""A store as a Dataset and as a table; requirements applied."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from sweepkit.expressions import parse
+from sweepkit.format1 import ATTRIBUTE, FORMAT, KEEPING, WIDE_NOTE
+from sweepkit.requirements import Requirement, collect, margins, satisfied
+from sweepkit.status import NAMES, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["failed", "margin", "open", "requirements_of", "runs", "status_counts"]
+
+DERIVED_LIMIT = 10**7
+
+
+class NotASweepError(ValueError):
+    """What is there cannot be read as a sweep."""
+
+
+def open(
+    path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None
+) -> xr.Dataset:
+    """Open a store, finished or still being filled, as a lazy Dataset.
+
+    Parameters
+    ----------
+    path : path
+        Of the store.
+    mask : bool
+        Hide what unfinished runs hold: floats become NaN, datetimes NaT, text "", and integers
+        and bools arrive as float64 whatever the progress (integers beyond 2**53 keep their dtype,
+        which their attributes say). Without, stored values come as they are, fill values included.
+    chunks : optional
+        As in ``xarray.open_zarr``: with dask, variables become dask arrays.
+
+    Returns
+    -------
+    Dataset
+        Dims are the grid's, in declared order; outputs, ``status``, ``duration`` (s),
+        ``attempts``, ``code``, ``error``, ``log``; values are read when they are used.
+
+    Raises
+    ------
+    ValueError
+        If there is no sweep at the path, or it is of a newer format.
+    """
+    where = os.fspath(path)
+    declaration = _declaration(where)
+    plain = xr.open_zarr(where, chunks=None, consolidated=True)
+    axes = {
+        dim: np.asarray(order, dtype=np.int64)
+        for dim, order in declaration.get("axes", {}).items()
+        if dim in plain.sizes and len(order) == plain.sizes[dim]
+    }
+    run_dims = tuple(declaration["stored"]["sizes"])
+    order = [dim for dim in declaration["dims"] if dim in run_dims]
+    order += [dim for dim in run_dims if dim not in order]
+    coords = {
+        str(name): _sorted_variable(array.variable, axes)
+        for name, array in plain.coords.items()
+    }
+    keeping = {variable.name for variable in KEEPING}
+    status = plain["status"].variable
+    data: dict[str, xr.Variable] = {}
+    for name, array in plain.data_vars.items():
+        variable = array.variable
+        if set(run_dims) <= set(map(str, variable.dims)):
+            hides = mask and (name not in keeping or name == "duration")
+            data[str(name)] = _lazy(variable, status if hides else None, axes, run_dims, order)
+        elif str(name) in {one["name"] for one in declaration["parameters"]}:
+            coords[str(name)] = _sorted_variable(variable, axes)
+        else:
+            data[str(name)] = variable
+    opened = xr.Dataset(data, coords=coords, attrs=plain.attrs)
+    for name, text in declaration.get("derived", {}).items():
+        opened = _with_derived(opened, name, text)
+    return opened if chunks is None else opened.chunk(chunks)
+
+
+def _declaration(path: str) -> dict[str, Any]:
+    where = os.path.join(path, "zarr.json")
+    try:
+        with io.open(where, encoding="utf-8") as file:  # noqa: UP020  (open is ours here)
+            root = json.load(file)
+        attributes = root["attributes"]
+        version = attributes.get("sweepkit_format")
+    except FileNotFoundError:
+        raise NotASweepError(
+            f"{path} holds no sweep; sk.run(sweep, {path!r}) makes one"
+        ) from None
+    except NotADirectoryError:
+        raise NotASweepError(f"{path} is a file and no sweep") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise NotASweepError(f"{path}: zarr.json is damaged: {fault}") from fault
+    if version is None:
+        raise NotASweepError(f"{path} is a Zarr group but no sweep; use xarray.open_zarr")
+    if version != FORMAT:
+        raise NotASweepError(
+            f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
+            "update sweepkit"
+        )
+    return dict(json.loads(attributes[ATTRIBUTE]))
+
+
+def _sorted_variable(variable: xr.Variable, axes: Mapping[str, NDArray[np.int64]]) -> xr.Variable:
+    at = {dim: order for dim, order in axes.items() if dim in variable.dims}
+    return variable.isel(at) if at else variable
+
+
+class _Masked(BackendArray):
+    """Values of a variable in declared order, hidden where runs are unfinished; read lazily."""
+
+    def __init__(
+        self,
+        variable: xr.Variable,
+        status: xr.Variable | None,
+        orders: Mapping[str, NDArray[np.int64]],
+        run_dims: Sequence[str],
+    ) -> None:
+        self._variable = variable
+        self._status = status
+        self._orders = orders
+        self._run_dims = run_dims
+        self.shape = variable.shape
+        self.dtype = _shown_dtype(variable) if status is not None else variable.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
+        )
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        """Read the bounding box of what is asked for, then pick from it in memory."""
+        boxes, picks = [], []
+        for dim, part, size in zip(self._variable.dims, key, self.shape, strict=True):
+            box, pick = _bounding(part, size, self._orders.get(str(dim)))
+            boxes.append(box)
+            picks.append(pick)
+        values = _picked(np.asarray(self._variable[tuple(boxes)].values), picks)
+        if self._status is None:
+            return values
+        dims = self._variable.dims
+        kept = [at for at, dim in enumerate(dims) if dim in self._run_dims]
+        where = {str(dims[at]): boxes[at] for at in kept}
+        status = self._status[tuple(where[str(dim)] for dim in self._status.dims)].values
+        status = _picked(np.asarray(status), [picks[at] for at in kept])
+        unfinished = status != Status.DONE
+        scalar_axes = sum(1 for at in kept if isinstance(picks[at], int))
+        ndim_runs = len(kept) - scalar_axes
+        unfinished = unfinished.reshape(unfinished.shape + (1,) * (values.ndim - ndim_runs))
+        return _hidden(values, self.dtype, np.broadcast_to(unfinished, values.shape))
+
+
+def _bounding(part: Any, size: int, order: NDArray[np.int64] | None) -> tuple[slice, Any]:
+    """A slice on disk that holds what an indexer picks, and what to pick from it."""
+    if isinstance(part, int | np.integer):
+        at = int(part if order is None else order[part])
+        at = at % size
+        return slice(at, at + 1), 0
+    if order is None and isinstance(part, slice):
+        start, stop, step = part.indices(size)
+        if step == 1:
+            return slice(start, max(stop, start)), slice(None)
+    wanted = np.arange(size)[part]
+    if order is not None:
+        wanted = order[wanted]
+    if not len(wanted):
+        return slice(0, 0), slice(None)
+    low, high = int(wanted.min()), int(wanted.max()) + 1
+    return slice(low, high), wanted - low
+
+
+def _picked(values: NDArray[Any], picks: Sequence[Any]) -> NDArray[Any]:
+    for axis in range(len(picks) - 1, -1, -1):
+        pick = picks[axis]
+        if isinstance(pick, int):
+            values = values.take(pick, axis=axis)
+        elif not isinstance(pick, slice):
+            values = values.take(pick, axis=axis)
+    return values
+
+
+def _shown_dtype(variable: xr.Variable) -> np.dtype[Any]:
+    kind = variable.dtype.kind
+    if kind in "iub" and not WIDE_NOTE in variable.attrs:
+        return np.dtype(np.float64)
+    return variable.dtype
+
+
+def _hidden(
+    values: NDArray[Any], dtype: np.dtype[Any], unfinished: NDArray[np.bool_]
+) -> NDArray[Any]:
+    if values.dtype != dtype:
+        values = values.astype(dtype)
+    elif unfinished.any():
+        values = values.copy()
+    if not unfinished.any():
+        return values
+    kind = dtype.kind
+    if kind in "fc":
+        values[unfinished] = np.nan
+    elif kind in "mM":
+        values[unfinished] = np.array("NaT", dtype=dtype)
+    elif kind in "OTU":
+        values[unfinished] = ""
+    else:
+        values[unfinished] = 0
+    return values
+
+
+def _lazy(
+    variable: xr.Variable,
+    status: xr.Variable | None,
+    axes: Mapping[str, NDArray[np.int64]],
+    run_dims: Sequence[str],
+    order: Sequence[str],
+) -> xr.Variable:
+    orders = {dim: positions for dim, positions in axes.items() if dim in variable.dims}
+    if status is not None or orders:
+        masked = _Masked(variable, status, orders, run_dims)
+        shown = xr.Variable(
+            variable.dims, indexing.LazilyIndexedArray(masked), variable.attrs
+        )
+    else:
+        shown = variable
+    own = [dim for dim in variable.dims if dim not in run_dims]
+    wanted = (*order, *own)
+    return shown if shown.dims == wanted else shown.transpose(*wanted)
+
+
+def _with_derived(opened: xr.Dataset, name: str, text: str) -> xr.Dataset:
+    expression = parse(text)
+    sizes = {dim for one in expression.names if one in opened for dim in opened[one].dims}
+    count = int(np.prod([opened.sizes[dim] for dim in sizes])) if sizes else 1
+    if count > DERIVED_LIMIT or not expression.names <= set(opened.coords):
+        return opened
+    value = expression.evaluate({one: opened[one].variable for one in expression.names})
+    dims = tuple(dim for dim in opened.sizes if dim in value.dims)
+    value = value.transpose(*dims)
+    return opened.assign_coords(
+        {name: xr.Variable(value.dims, value.values, {"long_name": text, "derived": text})}
+    )
+
+
+# --- requirements --------------------------------------------------------------------------------
+
+
+def run_dims_of(ds: xr.Dataset) -> tuple[str, ...]:
+    """Dims that tell runs apart: those of ``status``, else those that all variables share."""
+    if "status" in ds:
+        return tuple(map(str, ds["status"].dims))
+    if not ds.data_vars:
+        return tuple(map(str, ds.dims))
+    shared = set.intersection(*(set(map(str, one.dims)) for one in ds.data_vars.values()))
+    return tuple(str(dim) for dim in ds.dims if str(dim) in shared)
+
+
+def requirements_of(ds: xr.Dataset, requirements: Any = None) -> tuple[Requirement, ...]:
+    """The requirements given, else those that the Dataset carries.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    """
+    if requirements is not None:
+        made = collect(requirements)
+    else:
+        text = ds.attrs.get(ATTRIBUTE)
+        said = json.loads(text).get("requirements", []) if text else []
+        made = tuple(Requirement.from_json(one) for one in said)
+    if not made:
+        raise ValueError(
+            "there are no requirements, so nothing passes or fails; give some, as in "
+            "requirements=['steps >= 500']"
+        )
+    return made
+
+
+def _lengths(ds: xr.Dataset) -> dict[str, tuple[str, xr.Variable]]:
+    lengths = {}
+    for name, array in ds.data_vars.items():
+        said = array.attrs.get("length")
+        if said in ds.data_vars:
+            own = [dim for dim in array.dims if dim not in ds[said].dims]
+            if own:
+                lengths[str(name)] = (str(own[0]), ds[said].variable)
+    return lengths
+
+
+def _finished(ds: xr.Dataset) -> xr.DataArray | None:
+    return ds["status"] == Status.DONE if "status" in ds else None
+
+
+def _used(ds: xr.Dataset, wanted: Sequence[Requirement]) -> xr.Dataset:
+    """The variables that requirements name, loaded once."""
+    if any(one.needs_code for one in wanted):
+        return ds
+    names = {n for one in wanted for n in one.expression.names}
+    lengths = {ds[n].attrs["length"] for n in names if n in ds and "length" in ds[n].attrs}
+    present = [n for n in (*names, *lengths) if n in ds.variables]
+    return ds[present].load() if present else ds
+
+
+def failed(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
+    """Whether each run fails: 1 where a requirement does not hold, 0 where all do.
+
+    Parameters
+    ----------
+    ds : Dataset
+        An opened store, or any Dataset of outputs over parameters.
+    requirements : sequence of str, Requirement or callable, optional
+        Instead of those that the Dataset carries.
+
+    Returns
+    -------
+    DataArray of float64
+        Over the run dims; NaN where unknown: the run is unfinished, or ended in an error.
+
+    Raises
+    ------
+    ValueError
+        If there are no requirements, or one names what is not there.
+    """
+    wanted = requirements_of(ds, requirements)
+    dims = run_dims_of(ds)
+    used = _used(ds, wanted)
+    held = satisfied(wanted, used, run_dims=dims, lengths=_lengths(used))
+    values = (~held.all(axis=0)).astype(np.float64)
+    array = _over_runs(ds, dims, values)
+    finished = _finished(ds)
+    if finished is not None:
+        array = array.where(finished)
+    array.name = "failed"
+    array.attrs = {"long_name": "failed", "requirements": [one.text for one in wanted]}
+    return array
+
+
+def margin(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
+    """Signed distance of each run to the limit of each requirement.
+
+    Parameters
+    ----------
+    ds, requirements
+        As for :func:`failed`.
+
+    Returns
+    -------
+    DataArray of float64
+        Over the run dims and ``requirement`` (labelled by the requirements' names), in the units
+        of what is compared; positive where satisfied, negative where not, NaN where unknown.
+
+    Raises
+    ------
+    ValueError
+        As :func:`failed`.
+    """
+    wanted = requirements_of(ds, requirements)
+    dims = run_dims_of(ds)
+    used = _used(ds, wanted)
+    measured = margins(wanted, used, run_dims=dims, lengths=_lengths(used))
+    array = _over_runs(ds, dims, np.moveaxis(measured, 0, -1), "requirement")
+    array = array.assign_coords(requirement=[one.name for one in wanted])
+    finished = _finished(ds)
+    if finished is not None:
+        array = array.where(finished)
+    array.name = "margin"
+    array.attrs = {"long_name": "distance to the limit"}
+    return array
+
+
+def _over_runs(
+    ds: xr.Dataset, dims: Sequence[str], values: NDArray[Any], *more: str
+) -> xr.DataArray:
+    coords = {n: c for n, c in ds.coords.items() if set(map(str, c.dims)) <= set(dims)}
+    return xr.DataArray(values, dims=(*dims, *more), coords=coords)
+
+
+def status_counts(ds: xr.Dataset) -> dict[str, int]:
+    """Runs of a Dataset by status."""
+    if "status" not in ds:
+        return {"done": int(np.prod([ds.sizes[dim] for dim in run_dims_of(ds)]))}
+    counts = np.bincount(ds["status"].values.ravel().astype(int), minlength=len(Status))
+    return {NAMES[at]: int(count) for at, count in enumerate(counts) if count}
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def runs(ds: xr.Dataset, requirements: Any = None) -> pd.DataFrame:
+    """The Dataset as a tidy table, one row a run.
+
+    Parameters
+    ----------
+    ds : Dataset
+        An opened store, or any Dataset of outputs over parameters.
+    requirements : sequence of str, Requirement or callable, optional
+        As for :func:`failed`; where there are any, the table has a column ``failed``.
+
+    Returns
+    -------
+    DataFrame
+        Parameters, scalar outputs, ``status`` as a word, ``failed`` (1, 0 or NaN), ``duration``
+        (s), ``attempts``, ``error``, ``log``. Outputs with dims of their own stay out; their
+        lengths are in. Skipped runs are left out.
+    """
+    import pandas as pd
+
+    dims = run_dims_of(ds)
+    shape = tuple(ds.sizes[dim] for dim in dims)
+    columns: dict[str, Any] = {}
+    for name, coord in ds.coords.items():
+        if coord.dims and set(map(str, coord.dims)) <= set(dims):
+            values = xr.Variable(coord.dims, coord.values).set_dims(dict(zip(dims, shape, strict=True)))
+            columns[str(name)] = values.transpose(*dims).values.ravel()
+    scalars = [n for n, one in ds.data_vars.items() if set(map(str, one.dims)) == set(dims)]
+    loaded = ds[scalars].load() if scalars else ds
+    last = [n for n in ("status", "duration", "attempts", "code", "log_size", "error", "log")]
+    for name in [n for n in scalars if n not in last] + [n for n in last if n in scalars]:
+        values = loaded[name].transpose(*dims).values.ravel()
+        if values.dtype.kind == "T":
+            values = values.astype(object)
+        columns[str(name)] = values
+    keep: Any = slice(None)
+    if "status" in columns:
+        codes = columns["status"].astype(int)
+        keep = codes != Status.SKIPPED
+        columns["status"] = pd.Categorical.from_codes(codes, categories=list(NAMES))
+    try:
+        columns["failed"] = failed(ds, requirements).values.ravel()
+    except ValueError:
+        if requirements is not None:
+            raise
+    return pd.DataFrame(columns)[keep].reset_index(drop=True)

@@ -1,0 +1,192 @@
+"""What is run: a function, and how the values of a point are handed to it."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.grid import Grid
+
+__all__ = ["INJECTED", "Call", "call_of"]
+
+INJECTED = ("rng", "seed", "scratch")
+"""What a simulator gets beside the parameters if it asks for it by an argument's name."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a simulator is called.
+
+    Attributes
+    ----------
+    positional, keyword : tuple of str
+        Parameters, derived coordinates and injected values in the order they are handed over.
+    injected : frozenset of str
+        Which of them are not of the grid.
+    """
+
+    positional: tuple[str, ...]
+    keyword: tuple[str, ...]
+    injected: frozenset[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything handed over."""
+        return self.positional + self.keyword
+
+    def arguments(
+        self,
+        grid: Grid,
+        index: Mapping[str, NDArray[np.intp]],
+        injected: Mapping[str, Iterable[Any]],
+    ) -> Iterator[tuple[Any, ...]]:
+        """Values of each run, in the order of ``names``."""
+        derived = dict(grid.derived)
+        columns: list[Iterable[Any]] = []
+        for name in self.names:
+            if name in self.injected:
+                columns.append(injected[name])
+            elif name in derived:
+                columns.append(grid.columns(index, (name,))[name].tolist())
+            else:
+                one = grid[name]
+                columns.append(one.handed(index[one.dim]))
+        if not columns:
+            count = len(next(iter(index.values()), ()))
+            return iter([()] * count)
+        return zip(*columns, strict=True)
+
+
+def call_of(function: Callable[..., Any], grid: Grid) -> Call:
+    """How to call a simulator on the points of a grid.
+
+    Raises
+    ------
+    TypeError
+        If it is no function, lacks an argument for a parameter, or needs one that the grid does
+        not have; the message names it.
+    """
+    name = simulator_name(function)
+    if not callable(function):
+        raise TypeError(
+            f"the simulator is {function!r}, a {type(function).__name__}; give a function of the "
+            "parameters"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"simulator {name!r} is {'a coroutine' if inspect.iscoroutinefunction(function) else 'a generator'}"
+            " function; give a plain function that returns its outputs"
+        )
+    extra = (*grid.names, *(n for n, _ in grid.derived))
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # some C functions tell nothing of their arguments
+        return Call((), grid.names, frozenset())
+    positional: list[str] = []
+    keyword: list[str] = []
+    injected: set[str] = set()
+    contiguous = True
+    has_rest = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for argument in signature.parameters.values():
+        if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            contiguous = contiguous and argument.kind is argument.VAR_KEYWORD
+            continue
+        wanted = argument.name
+        if wanted in extra or wanted in INJECTED and (
+            argument.default is argument.empty or argument.default is None
+        ):
+            if wanted not in extra:
+                injected.add(wanted)
+            if argument.kind is argument.POSITIONAL_ONLY and not contiguous:
+                raise TypeError(
+                    f"argument {wanted!r} of simulator {name!r} is positional only and follows "
+                    "one that the grid does not give"
+                )
+            by_place = argument.kind is not argument.KEYWORD_ONLY and contiguous
+            (positional if by_place else keyword).append(wanted)
+        elif argument.default is argument.empty:
+            raise TypeError(
+                f"simulator {name!r} needs {wanted!r}, which is no parameter of the grid "
+                f"({', '.join(grid.names) or 'none'}); add it to the grid or give it a default"
+            )
+        else:
+            contiguous = False
+    handed = {*positional, *keyword}
+    for parameter in grid.parameters:
+        if parameter.name in handed:
+            continue
+        if has_rest:
+            keyword.append(parameter.name)
+        elif parameter.role != "replicate":
+            raise TypeError(
+                f"parameter {parameter.name!r} is no argument of simulator {name!r} "
+                f"({', '.join(signature.parameters) or 'it takes none'}); "
+                "rename one of them or leave the parameter out"
+            )
+    return Call(tuple(positional), tuple(keyword), frozenset(injected))
+
+
+def simulator_name(function: object) -> str:
+    """Name of a simulator for people."""
+    inner = function
+    while hasattr(inner, "func") and hasattr(inner, "keywords"):
+        inner = inner.func
+    return getattr(inner, "__name__", None) or type(inner).__name__
+
+
+def _codes(function: object, seen: set[int]) -> Iterator[types.CodeType]:
+    """Code of a function and of the user's functions that it names, each once."""
+    inner = inspect.unwrap(function) if callable(function) else function
+    while hasattr(inner, "func") and hasattr(inner, "keywords"):
+        inner = inner.func
+    inner = getattr(inner, "__func__", inner)
+    if not isinstance(inner, types.FunctionType):
+        call = getattr(type(inner), "__call__", None)
+        if isinstance(call, types.FunctionType):
+            yield from _codes(call, seen)
+        return
+    if id(inner.__code__) in seen:
+        return
+    seen.add(id(inner.__code__))
+    pending = [inner.__code__]
+    while pending:
+        code = pending.pop()
+        yield code
+        pending += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+        for name in code.co_names:
+            helper = inner.__globals__.get(name)
+            if isinstance(helper, types.FunctionType) and not _installed(helper):
+                yield from _codes(helper, seen)
+
+
+def _installed(function: types.FunctionType) -> bool:
+    return f"{os.sep}site-packages{os.sep}" in function.__code__.co_filename
+
+
+def uses_global_random(function: object) -> bool:
+    """Whether a simulator's code names ``random``, as in ``np.random.normal()``.
+
+    Then the global generators are seeded before each run, so that its draws depend on the run
+    alone; else before each batch, which is cheaper.
+    """
+    return any("random" in code.co_names for code in _codes(function, set()))
+
+
+def cell_sources(function: object) -> dict[str, str]:
+    """Text of the notebook cells that a simulator was defined in, for tracebacks in workers."""
+    sources = {}
+    for code in _codes(function, set()):
+        filename = code.co_filename
+        if not os.path.exists(filename) and filename not in sources:
+            lines = linecache.getlines(filename)
+            if lines:
+                sources[filename] = "".join(lines)
+    return sources

@@ -1,0 +1,85 @@
+"""What became of a run."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["NAMES", "Progress", "Status"]
+
+
+class Status(enum.IntEnum):
+    """What became of a run, as stored in the variable ``status`` (int8).
+
+    NaN is a legal output, so it says nothing about whether a run has finished: this does.
+
+    Examples
+    --------
+    >>> Status.CRASHED.word
+    'crashed'
+    """
+
+    PENDING = 0
+    """Not run, or not finished."""
+    DONE = 1
+    """The simulator returned and its outputs are stored."""
+    ERROR = 2
+    """The simulator raised."""
+    TIMEOUT = 3
+    """The run overran its time limit and was killed."""
+    CRASHED = 4
+    """The run ended its worker process: a signal, out of memory, ``os._exit``."""
+    INVALID = 5
+    """The simulator returned what does not fit the sweep's outputs."""
+    SKIPPED = 6
+    """The grid's validity mask leaves this point out; it is never run."""
+
+    @property
+    def word(self) -> str:
+        """The status as it is shown, in lower case."""
+        return self.name.lower()
+
+
+NAMES: tuple[str, ...] = tuple(status.word for status in Status)
+"""Word of each status, in the order of their numbers."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a sweep is.
+
+    Attributes
+    ----------
+    total : int
+        Runs that were pending when the session began; at most, while a mask is uncounted.
+    counts : mapping of str to int
+        Runs of this session by status.
+    failed : int
+        Runs that are done and do not satisfy a requirement.
+    elapsed : float
+        Seconds since the first run was handed out.
+    rate : float
+        Runs per second of late; NaN while unknown.
+    remaining : tuple of float
+        Seconds still to go as (expected, low, high); NaN while unknown.
+    errors : mapping of str to int
+        Errors of this session by kind: the exception's type, or the status.
+    state : str
+        "running", "collecting", "done", "cancelled" or "failed".
+    """
+
+    total: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    failed: int = 0
+    elapsed: float = 0.0
+    rate: float = math.nan
+    remaining: tuple[float, float, float] = (math.nan, math.nan, math.nan)
+    errors: Mapping[str, int] = field(default_factory=dict)
+    state: str = "running"
+
+    @property
+    def finished(self) -> int:
+        """Runs that are no longer pending, skipped ones included."""
+        return sum(self.counts.values())

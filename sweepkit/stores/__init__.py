@@ -1,0 +1,1 @@
+"""Places where a sweep can be kept."""

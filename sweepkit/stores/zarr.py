@@ -1,0 +1,483 @@
+"""A sweep in a Zarr v3 group in a folder: created, grown, written by one, read by any."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore
+
+from sweepkit.format1 import (
+    ATTRIBUTE,
+    FORMAT,
+    KEEPING,
+    Layout,
+    Variable,
+    fill_value,
+)
+from sweepkit.parameters import Parameter
+from sweepkit.protocols import Holder
+
+__all__ = ["StoreBusyError", "StoreError", "ZarrStore"]
+
+
+class StoreError(Exception):
+    """A store cannot be read or written as it is; says where and what to do."""
+
+
+class StoreBusyError(StoreError):
+    """Another process writes to the store."""
+
+
+class ZarrStore:
+    """A sweep in a Zarr group on a file system.
+
+    Parameters
+    ----------
+    path : path
+        Of the group; locks, receipts and the like go to ``<path>.sweepkit`` beside it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.root = Path(path)
+        self.beside = self.root.with_name(self.root.name + ".sweepkit")
+        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self.layout = Layout({}, (), {})
+        self.attributes: dict[str, Any] = {}
+
+    @property
+    def path(self) -> str:
+        """Where it is, for people."""
+        return str(self.root)
+
+    # --- one writer ---
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Be the only writer.
+
+        Raises
+        ------
+        StoreBusyError
+            If another process writes; names its pid, host and since when.
+        StoreError
+            If the path cannot be written.
+        """
+        try:
+            self.beside.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.beside / "lock", timeout=0)
+            lock.acquire()
+        except filelock.Timeout:
+            raise StoreBusyError(self._busy()) from None
+        except OSError as fault:
+            raise StoreError(
+                f"{self.path} cannot be written: {fault.strerror or fault}; "
+                "choose another path or mend its permissions"
+            ) from fault
+        try:
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
+            with suppress(OSError):
+                replace_file(self.beside / "holder.json", json.dumps(holder))
+            yield
+        finally:
+            lock.release()
+
+    def _busy(self) -> str:
+        try:
+            said = json.loads((self.beside / "holder.json").read_text())
+            who = Holder(said["pid"], said["host"], said["since"])
+            by = f"process {who.pid} on {who.host}, since {who.since}"
+        except (OSError, ValueError, KeyError):
+            by = "another process"
+        return (
+            f"{self.path} is being written by {by}; wait for it, stop it, or use another path "
+            "(reading it with sk.open is fine)"
+        )
+
+    # --- the layout ---
+
+    def exists(self) -> bool:
+        """Whether a layout was committed here."""
+        self._finish_swap()
+        if (self.root / "zarr.json").exists():
+            return True
+        if self.root.exists():
+            foreign = sorted(
+                p.name for p in self.root.iterdir() if not (p / "zarr.json").exists()
+            ) if self.root.is_dir() else [self.root.name]
+            if foreign:
+                raise StoreError(
+                    f"{self.path} exists and is no sweep (it holds {', '.join(foreign[:3])}); "
+                    "choose another path"
+                )
+        return False
+
+    def create(
+        self,
+        layout: Layout,
+        parameters: Sequence[Parameter],
+        declaration: Mapping[str, Any],
+    ) -> None:
+        """Make the arrays, then commit the layout by the root, last."""
+        self.layout = layout
+        if self.root.exists():
+            shutil.rmtree(self.root)  # arrays of a creation that was never committed
+        self.root.mkdir(parents=True)
+        for one in parameters:
+            self._make_coordinate(one)
+        for variable in layout.variables.values():
+            self._make(variable)
+        self.commit(declaration)
+
+    def _make_coordinate(self, one: Parameter) -> None:
+        kind = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str"}
+        dtype = kind.get(one.values.dtype.kind, one.values.dtype.name)
+        variable = Variable(one.name, dtype, one.dims, one.values.shape, attrs=one.attrs)
+        chunks = (max(one.size, 256), *one.values.shape[1:])
+        array = self._create_array(variable, one.values.shape, chunks, one.dims)
+        array[...] = stored(one.values, dtype)
+
+    def _make(self, variable: Variable) -> None:
+        chunk = self.layout.chunk(variable) + variable.shape
+        shape = self.layout.shape + variable.shape
+        self._create_array(variable, shape, chunk, self.layout.dims + variable.dims)
+
+    def _create_array(
+        self,
+        variable: Variable,
+        shape: tuple[int, ...],
+        chunks: tuple[int, ...],
+        dims: tuple[str, ...],
+    ) -> zarr.Array[Any]:
+        array = zarr.create_array(
+            LocalStore(self.root),
+            name=variable.name,
+            shape=shape,
+            chunks=chunks,
+            dtype=str if variable.dtype == "str" else variable.stored_dtype,
+            dimension_names=dims,
+            fill_value=fill_value(variable.dtype),
+            attributes=variable.stored_attrs,
+            compressors=[ZstdCodec(level=1), Crc32cCodec()],
+            config={"write_empty_chunks": True},
+            zarr_format=3,
+            overwrite=True,
+        )
+        self._arrays[variable.name] = array
+        return array
+
+    def commit(self, declaration: Mapping[str, Any] | None = None) -> None:
+        """Replace the root with the layout as it is now: from here on readers see it."""
+        if declaration is not None:
+            self.attributes = {
+                "sweepkit_format": FORMAT,
+                ATTRIBUTE: json.dumps({**declaration, **_layout_json(self.layout)}),
+            }
+        names = sorted(p.parent.name for p in self.root.glob("*/zarr.json"))
+        hidden = getattr(self, "_hidden", set())
+        metadata = {
+            name: json.loads((self.root / name / "zarr.json").read_text())
+            for name in names
+            if name not in hidden
+        }
+        root = {
+            "zarr_format": 3,
+            "node_type": "group",
+            "attributes": self.attributes,
+            "consolidated_metadata": {
+                "kind": "inline",
+                "must_understand": False,
+                "metadata": metadata,
+            },
+        }
+        text = json.dumps(root)
+        sync(
+            LocalStore(self.root).set(
+                "zarr.json", default_buffer_prototype().buffer.from_bytes(text.encode())
+            )
+        )
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """The declaration as it was committed."""
+        return dict(json.loads(self.attributes[ATTRIBUTE]))
+
+    def open(self) -> None:
+        """Read the committed layout, as its writer: an uncommitted growth is undone.
+
+        Raises
+        ------
+        StoreError
+            If it is no sweep, of a newer format, or its root is damaged.
+        """
+        root = read_root(self.root)
+        self.attributes = root["attributes"]
+        committed = root["consolidated_metadata"]["metadata"]
+        for path in self.root.glob("*/zarr.json"):
+            name = path.parent.name
+            if name not in committed:
+                shutil.rmtree(path.parent)
+            elif _loads(path) != committed[name]:
+                replace_file(path, json.dumps(committed[name]))
+        self.layout = layout_of(self.declaration)
+        self._arrays.clear()
+
+    # --- values ---
+
+    def array(self, name: str) -> zarr.Array[Any]:
+        """The Zarr array of a variable or coordinate."""
+        if name not in self._arrays:
+            self._arrays[name] = zarr.open_array(
+                LocalStore(self.root), path=name, mode="r+", zarr_format=3
+            ).with_config({"write_empty_chunks": True})
+        return self._arrays[name]
+
+    def read(self, name: str, box: tuple[slice, ...]) -> NDArray[Any]:
+        """Values of a variable in a box of runs, in memory's data type.
+
+        Raises
+        ------
+        StoreError
+            If a chunk is damaged; names the variable and the box.
+        """
+        try:
+            values = np.asarray(self.array(name)[box])
+        except (ValueError, RuntimeError, OSError) as fault:
+            raise StoreError(
+                f"{self.path}: variable {name!r} is damaged in the runs {_box_text(box)} "
+                f"({fault}); sk.verify names every damaged run, and they are run again by "
+                "sk.run(..., rerun='damaged')"
+            ) from fault
+        if values.dtype.kind in "UT":
+            values = values.astype(object)
+        return values
+
+    def write(self, name: str, box: tuple[slice, ...], values: NDArray[Any]) -> None:
+        """Write values to a box of runs that covers whole chunks.
+
+        Raises
+        ------
+        StoreError
+            If the disk is full or gone; says how much is free.
+        """
+        try:
+            self.array(name)[box] = values
+        except OSError as fault:
+            raise self._refusal(name, fault) from fault
+
+    def _refusal(self, name: str, fault: OSError) -> StoreError:
+        free = ""
+        with suppress(OSError):
+            free = f"; {shutil.disk_usage(self.root).free:,} bytes are free there"
+        return StoreError(
+            f"{self.path}: variable {name!r} cannot be written: {fault.strerror or fault}{free}; "
+            "what counted as done stays, and sk.run goes on from there once it can write"
+        )
+
+    def parameter_values(self, parameters: Sequence[Mapping[str, Any]]) -> dict[str, Parameter]:
+        """The stored axes, in order of arrival."""
+        made = {}
+        for said in parameters:
+            name = said["name"]
+            values = np.asarray(self.array(name)[...])
+            if values.dtype.kind in "UT":
+                values = values.astype(object)
+            target = {"datetime": "datetime64[ns]", "timedelta": "timedelta64[ns]"}
+            if said["kind"] in target:
+                values = values.astype(target[said["kind"]])
+            objects = tuple(values.tolist()) if said["kind"] == "label" else None
+            made[name] = Parameter(
+                name,
+                values,
+                tuple(said["dims"]),
+                said.get("role", "design"),
+                said.get("units"),
+                said.get("long_name"),
+                said.get("weights"),
+                objects,
+            )
+        return made
+
+    # --- growth ---
+
+    def grow(self, parameters: Sequence[Parameter], declaration: Mapping[str, Any]) -> None:
+        """Extend the axes to those given, which begin with the stored ones, and commit.
+
+        Children first, the root last: a growth that was not committed is undone when the next
+        writer opens the store.
+        """
+        sizes = dict(self.layout.sizes)
+        for one in parameters:
+            sizes[one.dim] = one.size
+        self.layout = replace(self.layout, sizes=sizes)
+        try:
+            for one in parameters:
+                array = self.array(one.name)
+                dtype = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str"}.get(
+                    one.values.dtype.kind, one.values.dtype.name
+                )
+                given = stored(one.values, dtype)
+                wider = np.dtype(object) if dtype == "str" else given.dtype
+                if dtype != "str" and np.dtype(array.dtype) != wider:
+                    self._make_coordinate(one)
+                elif array.shape != one.values.shape:
+                    array.resize(one.values.shape)
+                    array[...] = given
+            for variable in self.layout.variables.values():
+                shape = self.layout.shape + variable.shape
+                if self.array(variable.name).shape != shape:
+                    self.array(variable.name).resize(shape)
+        except OSError as fault:
+            raise self._refusal("axes", fault) from fault
+        self._arrays.clear()
+        self.commit(declaration)
+
+    def add(self, variables: Sequence[Variable], declaration: Mapping[str, Any]) -> None:
+        """Add variables, filled with nothing, and commit."""
+        named = {variable.name: variable for variable in variables}
+        self.layout = replace(self.layout, variables={**self.layout.variables, **named})
+        for variable in variables:
+            self._make(variable)
+        self.commit(declaration)
+
+    def note(self, name: str, attrs: Mapping[str, Any]) -> None:
+        """Add attributes to a variable and commit."""
+        variable = self.layout.variables[name]
+        changed = replace(variable, attrs={**variable.attrs, **attrs})
+        variables = {**self.layout.variables, name: changed}
+        self.layout = replace(self.layout, variables=variables)
+        self.array(name).update_attributes(changed.stored_attrs)
+        said = self.declaration
+        said.pop("stored", None)
+        self.commit(said)
+
+    # --- rewriting whole ---
+
+    @contextmanager
+    def rewriting(self) -> Iterator[ZarrStore]:
+        """A new store to be filled; it takes this one's place at the end, all at once.
+
+        A kill at any moment leaves the old store or the new one; the swap is finished by whoever
+        opens the store next.
+        """
+        fresh = ZarrStore(self.beside / "rewrite")
+        shutil.rmtree(fresh.root, ignore_errors=True)
+        yield fresh
+        replace_file(self.beside / "rewrite-ready", "")
+        self._finish_swap()
+        self.open()
+
+    def _finish_swap(self) -> None:
+        ready, old = self.beside / "rewrite-ready", self.beside / "replaced"
+        fresh = self.beside / "rewrite"
+        if ready.exists():
+            if fresh.exists():
+                if self.root.exists():
+                    shutil.rmtree(old, ignore_errors=True)
+                    self.root.rename(old)
+                fresh.rename(self.root)
+            ready.unlink()
+            shutil.rmtree(old, ignore_errors=True)
+
+
+# --- helpers of the layout -----------------------------------------------------------------------
+
+
+def stored(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Values in memory as they go to disk."""
+    if dtype in ("datetime64[ns]", "timedelta64[ns]"):
+        return values.astype("int64")
+    if dtype == "str":
+        return values.astype(np.dtypes.StringDType())
+    return values
+
+
+def _layout_json(layout: Layout) -> dict[str, Any]:
+    keeping = {variable.name for variable in KEEPING}
+    return {
+        "stored": {
+            "sizes": dict(layout.sizes),
+            "block": list(layout.block),
+            "outputs": [
+                {
+                    "name": v.name,
+                    "dtype": v.dtype,
+                    "dims": list(v.dims),
+                    "shape": list(v.shape),
+                    "pad": v.pad,
+                    "attrs": dict(v.attrs),
+                }
+                for v in layout.variables.values()
+                if v.name not in keeping
+            ],
+        }
+    }
+
+
+def layout_of(declaration: Mapping[str, Any]) -> Layout:
+    """The layout that a declaration tells."""
+    said = declaration["stored"]
+    variables = {variable.name: variable for variable in KEEPING}
+    for one in said["outputs"]:
+        variables[one["name"]] = Variable(
+            one["name"],
+            one["dtype"],
+            tuple(one["dims"]),
+            tuple(one["shape"]),
+            one["pad"],
+            one["attrs"],
+        )
+    return Layout(said["sizes"], tuple(said["block"]), variables)
+
+
+def read_root(path: Path) -> dict[str, Any]:
+    """The root of a store of this format, or an error that says what is there instead."""
+    try:
+        root = json.loads((path / "zarr.json").read_text())
+        version = root["attributes"].get("sweepkit_format")
+        root["consolidated_metadata"]["metadata"]  # noqa: B018  (a root without it is damaged)
+    except FileNotFoundError:
+        raise StoreError(f"{path} holds no sweep; sk.run(sweep, {str(path)!r}) makes one") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise StoreError(f"{path}: the root of the store, zarr.json, is damaged: {fault}") from fault
+    if version is None:
+        raise StoreError(f"{path} is a Zarr group but no sweep; choose another path")
+    if version != FORMAT:
+        raise StoreError(
+            f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
+            "update sweepkit"
+        )
+    return dict(root)
+
+
+def _loads(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file so that readers see the old text or the new."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def _box_text(box: tuple[slice, ...]) -> str:
+    return ", ".join(f"{part.start}:{part.stop}" for part in box)

@@ -1,0 +1,181 @@
+"""A sweep: simulator, grid and requirements, declared."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import xarray as xr
+
+from sweepkit.expressions import Expression
+from sweepkit.format1 import RESERVED
+from sweepkit.grid import Grid, grid
+from sweepkit.identity import Identity, identify
+from sweepkit.outputs import Output, name_fault
+from sweepkit.requirements import Requirement, requirement
+from sweepkit.simulator import Call, call_of, simulator_name
+from sweepkit.streams import STREAMS
+
+__all__ = ["Sweep"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A simulator, the grid of its inputs, and what is required of its outputs.
+
+    Parameters
+    ----------
+    simulator : callable
+        A function of the parameters by name. If it has arguments ``rng`` (numpy Generator),
+        ``seed`` (int, 32 bits) or ``scratch`` (path of a folder of its own, removed afterwards)
+        that are no parameters, they are handed over. It returns a dict of outputs, a dataclass,
+        a namedtuple, a DataArray, a Dataset, or one value (named ``result``).
+    grid : Grid, mapping or xarray coordinates
+        What varies; see :func:`sweepkit.grid`.
+    outputs : mapping of str to Output, optional
+        What is known of outputs; the rest is learnt from the first run.
+    requirements : sequence of str, Requirement or callable
+        Comparisons on outputs, as in ``"steps >= 500"``.
+    entropy : int
+        Chosen once for a sweep: other entropy, other random numbers.
+    streams : {"independent", "common"}
+        With "common" the same scenario and replicate draw the same numbers whatever the design.
+    threads : int
+        Threads that linear algebra may use within one run; results can differ in their last bits
+        between one and two.
+    version : str, optional
+        Stands for the simulator's code: as long as it stays, the code counts as unchanged.
+    name : str, optional
+        For people; the simulator's name by default.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the simulator and the grid do not fit, a name clashes, or a requirement does not parse.
+
+    Examples
+    --------
+    >>> import sweepkit as sk
+    >>> def fall(height, gravity):
+    ...     return {"time": (2 * height / gravity) ** 0.5}
+    >>> sk.Sweep(fall, sk.grid(height=[1.0, 2.0], gravity=[1.62, 9.81]), requirements=["time < 1"])
+    <sweepkit.Sweep 'fall': 4 runs (height: 2 x gravity: 2), 1 requirement>
+    """
+
+    simulator: Callable[..., Any]
+    grid: Grid
+    outputs: Mapping[str, Output] = field(default_factory=dict, kw_only=True)
+    requirements: Sequence[Any] = field(default=(), kw_only=True)
+    entropy: int = field(default=0, kw_only=True)
+    streams: str = field(default="independent", kw_only=True)
+    threads: int = field(default=1, kw_only=True)
+    version: str | None = field(default=None, kw_only=True)
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        def settle(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if not isinstance(self.grid, Grid):
+            settle("grid", grid(self.grid))
+        settle("name", self.name or simulator_name(self.simulator))
+        settle("requirements", _requirements(self.requirements))
+        settle("outputs", dict(self.outputs))
+        self._check_names()
+        if self.streams not in STREAMS:
+            raise ValueError(f"streams {self.streams!r} is none of {', '.join(STREAMS)}")
+        for word, number, least in (("entropy", self.entropy, 0), ("threads", self.threads, 1)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ValueError(
+                    f"{word} is {number!r}; give a whole number of at least {least}"
+                )
+        if self.version is not None and not isinstance(self.version, str):
+            raise TypeError(f"version {self.version!r} is no string")
+        settle("call", call_of(self.simulator, self.grid))
+
+    call: Call = field(init=False, repr=False)
+
+    def _check_names(self) -> None:
+        taken = {*self.grid.names, *self.grid.dims, *(n for n, _ in self.grid.derived)}
+        taken |= {dim for one in self.grid.parameters for dim in one.dims}
+        for one in (*self.grid.names, *self.grid.dims, *(n for n, _ in self.grid.derived)):
+            if one in RESERVED:
+                raise ValueError(
+                    f"{one!r} is the name of a variable of the store; rename the parameter or dim"
+                )
+        for name, said in self.outputs.items():
+            wrong = name_fault(name)
+            if wrong is not None:
+                raise ValueError(wrong)
+            if not isinstance(said, Output):
+                raise TypeError(
+                    f"output {name!r} is declared by {said!r}; use sk.output(dims=..., size=...)"
+                )
+            own = {name, f"{name}_length"} if said.pad else {name}
+            for clash in (own & taken) | (set(said.dims or ()) & taken):
+                raise ValueError(
+                    f"output {name!r} has a name or dim, {clash!r}, of a parameter or dim of the "
+                    "grid; rename one"
+                )
+            if f"{name}_length" in self.outputs and said.pad:
+                raise ValueError(
+                    f"output '{name}_length' has the name kept for the lengths of {name!r}; "
+                    "rename it"
+                )
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What the simulator's code computes, as a digest by parts."""
+        return identify(self.simulator, version=self.version)
+
+    def declaration(self) -> dict[str, Any]:
+        """The sweep as plain data, without the values along its dims and without code."""
+        return {
+            "name": self.name,
+            "parameters": [
+                {"name": p.name, "dims": list(p.dims), "kind": p.kind, **p.attrs}
+                for p in self.grid.parameters
+            ],
+            "dims": self.grid.sizes,
+            "masks": [
+                {"text": m.text} if isinstance(m, Expression)
+                else {"code": getattr(m, "__name__", repr(m))}
+                for m in self.grid.masks
+            ],
+            "derived": {name: expression.text for name, expression in self.grid.derived},
+            "outputs": {name: said.to_json() for name, said in self.outputs.items()},
+            "requirements": [one.to_json() for one in self.requirements],
+            "entropy": self.entropy,
+            "streams": self.streams,
+            "threads": self.threads,
+            "version": self.version,
+        }
+
+    def __repr__(self) -> str:
+        count = len(self.requirements)
+        plural = "" if count == 1 else "s"
+        return (
+            f"<sweepkit.Sweep {self.name!r}: {self.grid._count()}, {count} requirement{plural}>"
+        )
+
+    def _repr_html_(self) -> str:
+        wanted = "".join(
+            f"<li><code>{html.escape(one.text)}</code></li>" for one in self.requirements
+        )
+        return (
+            f"<div><b>Sweep</b> {html.escape(self.name)}{self.grid._repr_html_()}"
+            f"<div>requirements<ul>{wanted or '<li>none</li>'}</ul></div></div>"
+        )
+
+
+def _requirements(given: Sequence[Any]) -> tuple[Requirement, ...]:
+    if isinstance(given, str | Requirement) or callable(given):
+        given = (given,)
+    if isinstance(given, xr.Dataset) or not isinstance(given, Sequence):
+        raise TypeError(
+            f"requirements are {given!r}; give a list of comparisons, as in ['steps >= 500']"
+        )
+    return tuple(requirement(one) for one in given)
