@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -41,6 +43,17 @@ _HOMES = {
 """Where each public name lives; it is imported when it is first used."""
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+
+
+class _Package(types.ModuleType):
+    """The package itself: modules such as ``sweepkit.run`` do not hide the functions they hold."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:

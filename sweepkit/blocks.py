@@ -111,8 +111,6 @@ class Block:
         self, chunked: _Chunked, cells: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Number of the chunk of each cell and its flat position in it."""
-        if not self.shape or chunked.extents == self.store.layout.block:
-            return np.zeros(len(cells), dtype=np.int64), cells
         at = np.unravel_index(cells, self.shape)
         outer = tuple(a // e for a, e in zip(at, chunked.extents, strict=True))
         numbers = np.ravel_multi_index(outer, self._split(chunked.extents))
@@ -150,11 +148,13 @@ class Block:
         for name, (rows, values) in given.values.items():
             chunked = self._chunked[name]
             target = cells if rows is None else cells[rows]
+            if chunked.extents == self.store.layout.block:
+                self._hold(chunked, 0)[target] = values
+                chunked.dirty.add(0)
+                continue
             numbers, inner = self._where(chunked, target)
             for number in np.unique(numbers):
-                mine = slice(None) if chunked.extents == self.store.layout.block else (
-                    numbers == number
-                )
+                mine = numbers == number
                 self._hold(chunked, int(number))[inner[mine]] = values[mine]
                 chunked.dirty.add(int(number))
         for name, texts in given.texts.items():
@@ -171,8 +171,7 @@ class Block:
         chunked = self._chunked["attempts"]
         self.attempts[cells] += 1
         self.tried[cells] = True
-        numbers, inner = self._where(chunked, cells)
-        self._hold(chunked, 0)[inner] = self.attempts[cells]
+        self._hold(chunked, 0)[cells] = self.attempts[cells]
         chunked.dirty.add(0)
         self.status[cells] = given.status
         self.dirty = True

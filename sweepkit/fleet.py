@@ -40,7 +40,6 @@ from sweepkit.evaluate import (
     read_capped,
     remember_sources,
 )
-from sweepkit.identity import pickling_culprit
 from sweepkit.protocols import Batch, Outcome, Result
 from sweepkit.status import Status
 
@@ -92,6 +91,8 @@ def pickled(task: Task) -> bytes:
     try:
         return bytes(cloudpickle.dumps(task, protocol=5))
     except REFUSALS as fault:
+        from sweepkit.identity import pickling_culprit
+
         culprit = pickling_culprit(task.function)
         raise TypeError(
             f"the simulator cannot be sent to worker processes because of {culprit or fault}; "

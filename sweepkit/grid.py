@@ -7,21 +7,24 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.expressions import Expression, ExpressionError, parse
 from sweepkit.parameters import Parameter, Values, check_name, near_misses, parameter
+
+if TYPE_CHECKING:  # workers rebuild grids, and need neither xarray nor the grammar for it
+    import xarray as xr
+
+    from sweepkit.expressions import Expression
 
 __all__ = ["REPLICATE", "Grid", "grid", "paired", "random_prefix"]
 
 REPLICATE = "replicate"
 """Name of the parameter and dim that count repetitions under other random streams."""
 
-Mask = Expression | Callable[..., Any]
+Mask: TypeAlias = "Expression | Callable[..., Any]"
 
 ENUMERABLE = 10**7
 """Points beyond which what needs a list of all points is refused."""
@@ -73,7 +76,7 @@ class Grid:
             _check_names(expression, self.scalars)
             names.add(name)
         for mask in self.masks:
-            if isinstance(mask, Expression):
+            if _is_text(mask):
                 _check_names(mask, (*self.scalars, *(name for name, _ in self.derived)))
 
     def _check_dims(self, names: set[str], sizes: Mapping[str, Parameter]) -> None:
@@ -178,6 +181,8 @@ class Grid:
         """
         if not isinstance(mask, str) and not callable(mask):
             raise TypeError(f"mask {mask!r} is neither text nor a function of the parameters")
+        from sweepkit.expressions import parse
+
         return replace(self, masks=(*self.masks, parse(mask) if isinstance(mask, str) else mask))
 
     def derive(
@@ -196,6 +201,8 @@ class Grid:
         Grid
             With the coordinates added.
         """
+        from sweepkit.expressions import parse
+
         added = tuple((n, parse(text)) for n, text in {**(expressions or {}), **more}.items())
         return replace(self, derived=(*self.derived, *added))
 
@@ -211,6 +218,8 @@ class Grid:
 
     def to_dataset(self) -> xr.Dataset:
         """The coordinates as an xarray Dataset, without the runs."""
+        import xarray as xr
+
         coords: dict[str, Any] = {
             one.name: (one.dims, one.values, one.attrs) for one in self.parameters
         }
@@ -226,6 +235,8 @@ class Grid:
 
     def variable(self, name: str) -> xr.Variable:
         """The values of a parameter as a variable along its dims."""
+        import xarray as xr
+
         one = self[name]
         return xr.Variable(one.dims, one.values)
 
@@ -245,6 +256,8 @@ class Grid:
         taken = {p.name: p.values[index[p.dim]] for p in self.parameters if p.name in needed}
         for name in wanted:
             if name in derived:
+                import xarray as xr
+
                 at = {n: xr.Variable(("run",), taken[n]) for n in derived[name].names}
                 value = derived[name].evaluate(at).values
                 count = len(next(iter(index.values()), ()))
@@ -256,9 +269,12 @@ class Grid:
         count = len(next(iter(index.values()), ()))
         valid = np.ones(count, dtype=bool)
         for mask in self.masks:
-            if isinstance(mask, Expression):
+            if _is_text(mask):
+                import xarray as xr
+
                 at = self.columns(index, tuple(mask.names))
-                result = mask.evaluate({n: xr.Variable(("run",), v) for n, v in at.items()}).values
+                variables = {n: xr.Variable(("run",), v) for n, v in at.items()}
+                result = mask.holds(variables, run_dims=("run",)).values
             else:
                 result = np.asarray(mask(**self.columns(index, _arguments(mask))))
             if result.dtype != bool or result.shape not in ((), (count,)):
@@ -326,8 +342,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 24 else f"{text[:21]}..."
 
 
+def _is_text(mask: Mask) -> TypeGuard[Expression]:
+    return hasattr(mask, "text") and hasattr(mask, "holds")
+
+
 def _mask_text(mask: Mask) -> str:
-    return mask.text if isinstance(mask, Expression) else getattr(mask, "__name__", repr(mask))
+    return mask.text if _is_text(mask) else getattr(mask, "__name__", repr(mask))
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -415,6 +435,8 @@ def grid(
     >>> sk.grid(gain=[1.0, 2.0], mass=sk.scenario([0.1, 0.2, 0.5], units="kg"), replicates=10).size
     60
     """
+    import xarray as xr
+
     made: list[Parameter] = []
     masks: tuple[Mask, ...] = ()
     derived: tuple[tuple[str, Expression], ...] = ()
@@ -440,13 +462,15 @@ def grid(
             )
         if replicates < 1:
             raise ValueError(f"replicates is {replicates}; give at least 1")
-        made.append(
-            Parameter(REPLICATE, np.arange(replicates), (REPLICATE,), role="replicate")
-        )
+        made.append(Parameter(REPLICATE, np.arange(replicates), (REPLICATE,), role="replicate"))
+    if not made:
+        raise ValueError("the grid has no parameters; give some, or replicates=1 for a single run")
     return Grid(tuple(made), masks, derived)
 
 
 def _from_coordinates(given: xr.Dataset | xr.DataArray | xr.Coordinates) -> list[Parameter]:
+    import xarray as xr
+
     coords = given if isinstance(given, xr.Coordinates) else given.coords
     if isinstance(given, xr.Dataset) and given.data_vars and not coords:
         raise ValueError(
@@ -538,7 +562,7 @@ def _union(left: Grid, right: Grid) -> Grid:
     same_layout = set(left.dims) == set(right.dims) and all(
         left[name].dims == right[name].dims for name in left.names
     )
-    said = [[m.text if isinstance(m, Expression) else m for m in g.masks] for g in (left, right)]
+    said = [[m.text if _is_text(m) else m for m in g.masks] for g in (left, right)]
     if same_layout and said[0] == said[1]:
         differing = [dim for dim in left.dims if not _same_axis(left, right, dim)]
         if len(differing) <= 1:

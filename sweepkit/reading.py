@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["failed", "margin", "open", "requirements_of", "runs", "status_counts"]
 
 DERIVED_LIMIT = 10**7
+ENDED_BADLY = tuple(
+    int(one) for one in (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
+)
 
 
 class NotASweepError(ValueError):
@@ -78,6 +81,10 @@ def open(
     data: dict[str, xr.Variable] = {}
     for name, array in plain.data_vars.items():
         variable = array.variable
+        if name == "error":
+            variable = _text(variable, status, ENDED_BADLY)
+        elif name == "log":
+            variable = _text(variable, plain["log_size"].variable, None)
         if set(run_dims) <= set(map(str, variable.dims)):
             hides = mask and (name not in keeping or name == "duration")
             data[str(name)] = _lazy(variable, status if hides else None, axes, run_dims, order)
@@ -119,6 +126,48 @@ def _declaration(path: str) -> dict[str, Any]:
 def _sorted_variable(variable: xr.Variable, axes: Mapping[str, NDArray[np.int64]]) -> xr.Variable:
     at = {dim: order for dim, order in axes.items() if dim in variable.dims}
     return variable.isel(at) if at else variable
+
+
+class _Texts(BackendArray):
+    """Texts of runs, of which few have any: only chunks that hold some are read."""
+
+    def __init__(self, variable: xr.Variable, tells: xr.Variable, among: Sequence[int] | None) -> None:
+        self._variable = variable
+        self._tells = tells
+        self._among = among
+        self.shape = variable.shape
+        self.dtype = variable.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.BASIC, self._read
+        )
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        tells = np.asarray(self._tells[key].values)
+        texts: NDArray[Any] = np.full(tells.shape, "", dtype=self.dtype)
+        there = tells > 0 if self._among is None else np.isin(tells, self._among)
+        if not there.any():
+            return texts
+        extents = self._variable.encoding.get("chunks") or self.shape
+        axes = [np.arange(n)[part] for n, part in zip(self.shape, key, strict=True)]
+        scalar = [not isinstance(part, slice) for part in key]
+        at = np.nonzero(there.reshape([1 if s else len(a) for s, a in zip(scalar, axes, strict=True)]))
+        cells = [
+            np.atleast_1d(axis)[where] for axis, where in zip(axes, at, strict=True)
+        ]
+        chunks = np.stack([c // e for c, e in zip(cells, extents, strict=True)], axis=1)
+        shaped = texts.reshape([1 if s else len(a) for s, a in zip(scalar, axes, strict=True)])
+        for chunk in np.unique(chunks, axis=0):
+            mine = (chunks == chunk).all(axis=1)
+            box = tuple(
+                slice(int(c) * e, min((int(c) + 1) * e, n))
+                for c, e, n in zip(chunk, extents, self.shape, strict=True)
+            )
+            read = np.asarray(self._variable[box].values)
+            inner = tuple(c[mine] - part.start for c, part in zip(cells, box, strict=True))
+            shaped[tuple(a[mine] for a in at)] = read[inner]
+        return shaped.reshape(texts.shape)
 
 
 class _Masked(BackendArray):
@@ -163,6 +212,11 @@ class _Masked(BackendArray):
         ndim_runs = len(kept) - scalar_axes
         unfinished = unfinished.reshape(unfinished.shape + (1,) * (values.ndim - ndim_runs))
         return _hidden(values, self.dtype, np.broadcast_to(unfinished, values.shape))
+
+
+def _text(variable: xr.Variable, tells: xr.Variable, among: Sequence[int] | None) -> xr.Variable:
+    lazy = indexing.LazilyIndexedArray(_Texts(variable, tells, among))
+    return xr.Variable(variable.dims, lazy, variable.attrs)
 
 
 def _bounding(part: Any, size: int, order: NDArray[np.int64] | None) -> tuple[slice, Any]:
