@@ -24,6 +24,7 @@ _HOMES = {
     "StoreError": "stores.zarr",
     "Sweep": "sweep",
     "TooManyErrorsError": "run",
+    "derive": "workbench",
     "design": "parameters",
     "failed": "reading",
     "failure_rate": "analysis.rates",
@@ -39,10 +40,11 @@ _HOMES = {
     "sobol": "sampling",
     "status_counts": "reading",
     "values": "parameters",
+    "verify": "workbench",
 }
 """Where each public name lives; it is imported when it is first used."""
 
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOMES, "__version__"]
 
 
 class _Package(types.ModuleType):
@@ -97,4 +99,6 @@ if TYPE_CHECKING:
     from sweepkit.stores.zarr import StoreBusyError as StoreBusyError
     from sweepkit.stores.zarr import StoreError as StoreError
     from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.workbench import derive as derive
     from sweepkit.workbench import run as run
+    from sweepkit.workbench import verify as verify

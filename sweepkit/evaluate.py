@@ -13,7 +13,7 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.grid import Grid
-from sweepkit.outputs import Output, collected
+from sweepkit.outputs import Collector, Output
 from sweepkit.parameters import Parameter
 from sweepkit.protocols import Result
 from sweepkit.simulator import Call
@@ -34,6 +34,17 @@ __all__ = ["HEAD", "TAIL", "Capture", "Station", "Task", "capped", "evaluate"]
 HEAD = 8_192
 TAIL = 24_576
 """Characters of a log that are kept from its beginning and its end."""
+
+UNSEEN = 1e-4
+"""Runs that take longer, in seconds, are looked at for what C code printed or changed."""
+
+TELLING = frozenset(
+    {
+        "os.chdir", "os.putenv", "os.unsetenv", "os.system", "os.fork", "os.forkpty",
+        "os.posix_spawn", "os.exec", "subprocess.Popen", "pty.spawn",
+    }
+)
+"""Audit events of Python after which a run is looked at for what it printed or changed."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +61,10 @@ class Task:
     threads: int = 1
     global_random: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
+    kept_scratch: str | None = None
 
     def arguments(
-        self, index: Mapping[str, NDArray[np.intp]], keys: NDArray[np.uint64]
+        self, index: Mapping[str, NDArray[np.intp]], keys: NDArray[np.uint64], scratch: str | None
     ) -> Iterator[tuple[Any, ...]]:
         """What the simulator is given, run by run."""
         injected: dict[str, Any] = {}
@@ -62,12 +74,24 @@ class Task:
             elif name == "seed":
                 injected[name] = seeds(keys, self.entropy)
             else:
-                injected[name] = _scratches(len(keys))
+                injected[name] = (
+                    _scratches(len(keys), scratch)
+                    if self.kept_scratch is None
+                    else _kept_scratches(keys, self.kept_scratch)
+                )
         return self.call.arguments(self.grid, index, injected)
 
     def keys(self, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
         """Keys of the runs at some positions."""
         return run_keys(self.grid, index, streams=self.streams, was=self.was)
+
+
+class Claim(Protocol):
+    """A few numbers that the driver of a worker sees."""
+
+    def __getitem__(self, at: int, /) -> float: ...
+
+    def __setitem__(self, at: int, number: float, /) -> None: ...
 
 
 class Capture(Protocol):
@@ -90,16 +114,23 @@ class Station:
         Where prints go.
     claim : sequence of float
         [row that runs, when it started, whether to stop]: read and set by the driver.
+    touched : array of one flag
+        Set when the run that is on printed or changed something; if it is set from the start, every
+        run is looked at.
     contained : bool
         Whether the working directory, environment and warnings are its own to restore.
     interrupted : callable
         Whether a person asked to stop, so that a KeyboardInterrupt is theirs and not the run's.
+    scratch : str or None
+        Where scratch folders are made.
     """
 
     capture: Capture
-    claim: MutableSequence[float] = field(default_factory=lambda: [-1.0, 0.0, 0.0])
+    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0])
+    touched: bytearray = field(default_factory=lambda: bytearray([1]))
     contained: bool = True
     interrupted: Callable[[], bool] = lambda: False
+    scratch: str | None = None
 
 
 def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
@@ -121,7 +152,7 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
     """
     index = task.grid.index(runs)
     keys = task.keys(index) if task.call.injected or task.global_random else _first(task, index)
-    arguments = task.arguments(index, keys)
+    arguments = task.arguments(index, keys, station.scratch)
     function = _keyworded(task.function, task.call)
     with contextlib.ExitStack() as stack:
         if station.contained:
@@ -132,8 +163,7 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
         reseeds = seeds(keys, task.entropy) if task.global_random else None
         if station.contained and reseeds is None and len(keys):
             _seed_globals(next(seeds(keys[:1], task.entropy)))
-        result = _loop(function, arguments, task, station, surroundings, reseeds)
-    return result
+        return _loop(function, arguments, task, station, surroundings, reseeds)
 
 
 def _loop(
@@ -144,14 +174,13 @@ def _loop(
     surroundings: _Surroundings,
     reseeds: Iterator[int] | None,
 ) -> Result:
-    claim, printed = station.claim, station.capture.size
-    restore = surroundings.restore if station.contained else _nothing
-    results: list[Any] = []
-    rows: list[int] = []
+    claim, touched, always = station.claim, station.touched, station.touched[0]
+    results = Collector(task.outputs)
+    take = results.take
     stamps: list[float] = []
     errors: dict[int, str] = {}
     logs: dict[int, str] = {}
-    row = -1
+    row, since = -1, 0
     for row, given in enumerate(arguments):
         if claim[2]:
             row -= 1
@@ -164,31 +193,36 @@ def _loop(
         try:
             value = function(*given)
         except BaseException as exception:  # the one broad except: around the user's simulator
-            stamps.append(perf_counter() - started)
+            seconds = perf_counter() - started
             if isinstance(exception, KeyboardInterrupt) and station.interrupted():
                 raise
             errors[row], text = _told(exception)
             logs[row] = capped(_printed(station.capture) + text)
+            touched[0] = 1
             del exception
         else:
-            stamps.append(perf_counter() - started)
-            results.append(value)
-            rows.append(row)
-            if printed():
-                logs[row] = _printed(station.capture)
-        restore()
+            seconds = perf_counter() - started
+            take(row, value)
+        stamps.append(seconds)
+        if touched[0] or seconds > UNSEEN:
+            text = _printed(station.capture)
+            if text and row not in logs:
+                logs[row] = text
+            surroundings.restore()
+            touched[0] = always
+            since = row + 1
     claim[0] = -1.0
-    columns, misfits = collected(rows, results, task.outputs)
+    text = _printed(station.capture)
+    if text and row >= 0:
+        logs[row] = capped(f"(printed by one of the last {row + 1 - since} runs of a batch)\n{text}")
+    columns = results.columns(row + 1)
     status = np.full(row + 1, Status.DONE, dtype=np.int8)
-    for at in errors:
-        status[at] = Status.ERROR
-    for at, misfit in misfits.items():
+    status[list(errors)] = Status.ERROR
+    for at, misfit in results.misfits.items():
         status[at] = Status.INVALID
         errors[at] = one_line(misfit)
         logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
-    return Result(
-        status, np.array(stamps), columns, errors, logs, tuple(surroundings.notes)
-    )
+    return Result(status, np.array(stamps), columns, errors, logs, tuple(surroundings.notes))
 
 
 def _first(task: Task, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
@@ -207,9 +241,17 @@ def _keyworded(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
     return called
 
 
-def _scratches(count: int) -> Iterator[str]:
+def _kept_scratches(keys: NDArray[np.uint64], root: str) -> Iterator[str]:
+    for high, low in keys.tolist():
+        path = os.path.join(root, f"{high:016x}{low:016x}")
+        shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(path)
+        yield path
+
+
+def _scratches(count: int, root: str | None) -> Iterator[str]:
     for _ in range(count):
-        path = tempfile.mkdtemp(prefix="sweepkit-run-")
+        path = tempfile.mkdtemp(prefix="sweepkit-run-", dir=root)
         try:
             yield path
         finally:
@@ -219,10 +261,6 @@ def _scratches(count: int) -> Iterator[str]:
 def _seed_globals(seed: int) -> None:
     np.random.seed(seed)
     random.seed(seed)
-
-
-def _nothing() -> None:
-    pass
 
 
 # --- what a run may change around it ---------------------------------------------------------
@@ -245,6 +283,8 @@ class _Surroundings:
 
     def restore(self) -> None:
         """Undo what a run changed."""
+        if not self.contained:
+            return
         os.fchdir(self._home)
         if self._raw != self._kept:
             changed = sorted(set(self._environ.items()) ^ set(os.environ.items()))
@@ -260,8 +300,19 @@ class _Surroundings:
 
     def __exit__(self, *_: object) -> None:
         if self.contained:
-            os.fchdir(self._home)
+            self.restore()
+            if _has_children():
+                self.notes.append("child processes left behind")
             os.close(self._home)
+
+
+def _has_children() -> bool:
+    """Whether this process has children, where the system tells cheaply."""
+    try:
+        with open(f"/proc/self/task/{threading.get_native_id()}/children", "rb") as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
 
 
 def _show_warning(
@@ -313,22 +364,44 @@ def _printed(capture: Capture) -> str:
     return capture.take() if capture.size() else ""
 
 
+class _Flagging(io.TextIOWrapper):
+    """A text stream that sets a flag when it is written to."""
+
+    flag: bytearray
+
+    def write(self, text: str, /) -> int:
+        self.flag[0] = 1
+        return super().write(text)
+
+
 class FileCapture:
     """Standard output and error of a worker process, redirected to a file of its own.
 
     Holds what C code and child processes print, too, and what is printed before a crash.
+
+    Parameters
+    ----------
+    path : str
+        Of the file.
+    touched : bytearray
+        Its first item is set when Python prints, or does what may print or change surroundings.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, touched: bytearray) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         for stream in (1, 2):
             os.dup2(self._file, stream)
-        sys.stdout = self._text()
-        sys.stderr = self._text()
+        raw = io.BufferedWriter(io.FileIO(os.dup(self._file), "w"))
+        text = _Flagging(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        text.flag = touched
+        sys.stdout = sys.stderr = text
+        self._flush = text.flush
 
-    def _text(self) -> io.TextIOWrapper:
-        raw = io.FileIO(os.dup(self._file), "w")
-        return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
+        def heard(event: str, _: tuple[Any, ...]) -> None:
+            if event in TELLING:
+                touched[0] = 1
+
+        sys.addaudithook(heard)
 
     @property
     def fileno(self) -> int:
@@ -337,6 +410,7 @@ class FileCapture:
 
     def size(self) -> int:
         """Bytes printed since the last take."""
+        self._flush()
         return os.lseek(self._file, 0, os.SEEK_END)
 
     def take(self) -> str:
@@ -393,7 +467,8 @@ class _Routed(io.TextIOBase):
 
     def write(self, text: str) -> int:
         capture = getattr(self._captures, "capture", None)
-        return capture.write(text) if capture is not None else self._usual.write(text)
+        target = capture if capture is not None else self._usual
+        return int(target.write(text) or 0)
 
     def flush(self) -> None:
         if getattr(self._captures, "capture", None) is None:

@@ -69,6 +69,9 @@ REFUSALS = (
 )
 """What pickling raises for objects that it cannot take apart."""
 
+ORPHAN_SECONDS = 2.0
+"""How often, in seconds, a worker looks whether the driver is still its parent."""
+
 RECYCLE_BYTES = 2**30
 """Growth of a worker, in bytes, after which a fresh one takes over."""
 
@@ -131,6 +134,7 @@ class _Member:
         self.grown = 0
         self.done = 0
         self.killed_for: tuple[int, float, str] | None = None
+        """Row that overran, seconds it took, and what is said of it."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(payload)
 
@@ -199,7 +203,7 @@ class Fleet:
 
     task: Task
     count: int
-    timeout: float | None = None
+    timeout: Callable[[], float | None] | None = None
     recycle_bytes: int | None = RECYCLE_BYTES
     recycle_runs: int | None = None
 
@@ -272,13 +276,17 @@ class Fleet:
         waited = {member.connection: member for member in members}
         waited |= {member.process.sentinel: member for member in members}
         ready = connection.wait(list(waited), timeout=TICK)
-        for member in {id(waited[one]): waited[one] for one in ready}.values():
+        # A child that a run forked may hold the dead worker's pipes open: ask the system, too.
+        seen = [waited[one] for one in ready] or members
+        for member in {id(one): one for one in seen}.values():
             yield from self._received(member)
             if not member.process.is_alive() and not member.connection.closed:
                 yield from self._received(member)
                 yield from self._bury(member, stopped=stopped)
         if self.timeout is not None and not stopped:
-            self._kill_overdue(self.timeout)
+            limit = self.timeout()
+            if limit is not None:
+                self._kill_overdue(limit)
 
     def _received(self, member: _Member) -> Iterator[Outcome]:
         """Results that have arrived from a worker."""
@@ -293,6 +301,8 @@ class Fleet:
                 member.ready = True
                 self._unstarted = 0
                 continue
+            if member.killed_for is not None:
+                continue  # the run overran; that the signal for its stack woke it does not count
             result, member.grown = message
             batch = member.inflight.popleft()
             done = len(result)
@@ -320,8 +330,11 @@ class Fleet:
 
     def _bury(self, member: _Member, *, stopped: bool) -> Iterator[Outcome]:
         row, started = member.running
+        seconds = perf_counter() - started
         inflight = list(member.inflight)
         killed_for, code = member.killed_for, member.process.exitcode
+        if killed_for is not None:
+            row, seconds, _ = killed_for
         printed = member.close()
         self.deaths += 1
         at = self._members.index(member)
@@ -347,9 +360,9 @@ class Fleet:
             return
         before, after = batch.part(slice(0, row)), batch.part(slice(row + 1, None))
         suspect = batch.part(slice(row, row + 1))
-        if killed_for is not None and killed_for[:2] == (row, started):
+        if killed_for is not None:
             status, error = Status.TIMEOUT, killed_for[2]
-        elif killed_for is None and self._convicted(int(suspect.runs[0]), code):
+        elif self._convicted(int(suspect.runs[0]), code):
             status, error = Status.CRASHED, f"the worker died with {_cause(code)}{self._memory()}"
         else:
             self._give_back([suspect, before, after, *others])
@@ -359,7 +372,7 @@ class Fleet:
             suspect,
             Result(
                 np.array([status], dtype=np.int8),
-                np.array([perf_counter() - started]),
+                np.array([seconds]),
                 errors={0: one_line(error)},
                 logs={0: capped(printed)} if printed else {},
             ),
@@ -388,12 +401,14 @@ class Fleet:
             row, started = member.running
             if row < 0 or member.killed_for is not None or not member.inflight:
                 continue
+            if member.connection.poll():
+                continue  # a result waits, so the claim may be of the next batch
             if slept:
                 self._allowance = {(member.number, started): clock - started}
             limit = timeout + self._allowance.get((member.number, started), 0.0)
             if clock - started > limit:
                 error = f"the run took more than its time limit of {timeout:g} s"
-                member.killed_for = (row, started, error)
+                member.killed_for = (row, clock - started, error)
                 member.kill_with_stack()
 
     def _ask_to_stop(self) -> None:
@@ -432,7 +447,8 @@ def serve(
     """What a worker process does: take batches from the pipe until it closes."""
     os.setsid()
     _die_with(life)
-    capture = FileCapture(log_path)
+    touched = bytearray(1)
+    capture = FileCapture(log_path, touched)
     os.set_inheritable(pipe.fileno(), False)
     faulthandler.register(STACK_SIGNAL, file=capture.fileno, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -448,7 +464,7 @@ def serve(
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(threads)
-    station = Station(capture, claim)
+    station = Station(capture, claim, touched, scratch=os.path.dirname(log_path))
     capture.take()
     pipe.send_bytes(pickle.dumps(None, protocol=5))
     at_first = _resident()
@@ -476,9 +492,14 @@ def _die_with(life: Any) -> None:
         flags = fcntl.fcntl(life.fileno(), fcntl.F_GETFL)
         fcntl.fcntl(life.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
 
+    parent = os.getppid()
+
     def watch() -> None:
+        # A process that the driver forked may hold the pipe open, so its own end is looked for.
         with suppress(EOFError, OSError):
-            life.recv_bytes()
+            while os.getppid() == parent:
+                if life.poll(ORPHAN_SECONDS):
+                    life.recv_bytes()
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sweepkit.format1 import RESERVED, Variable, fill_value
 from sweepkit.parameters import check_name
 
-__all__ = ["Column", "Misfit", "Output", "collected", "joined_dtype", "output"]
+__all__ = ["Column", "Misfit", "Output", "Collector", "joined_dtype", "output"]
 
 RESULT = "result"
 """Name of the output of a simulator that returns a bare value."""
@@ -164,55 +164,100 @@ class Column:
         return self.dtype, self.dims, self.values.shape[1:]
 
 
-def collected(
-    rows: list[int], results: list[Any], declared: Mapping[str, Output]
-) -> tuple[dict[str, list[Column]], dict[int, str]]:
-    """Results of the rows of a batch as columns, and what is wrong with those that do not fit.
+PLAIN: dict[type, str] = {
+    float: "float64",
+    np.float64: "float64",
+    np.float32: "float32",
+    int: "int64",
+    np.int64: "int64",
+    np.int32: "int32",
+    bool: "bool",
+    np.bool_: "bool",
+    str: "str",
+}
+"""Immutable types of which a whole column is made at once, and their stored data type."""
 
-    Results of one shape and type become one column each, without a look at single values;
-    anything else is taken apart value by value.
+
+class Collector:
+    """Results of the runs of a batch, taken one by one and turned into columns at the end.
+
+    A simulator may hand out the same dict or array every time and change it in the next run, so
+    a result is taken apart or copied as it comes. Dicts of plain numbers, bools and strings with
+    the keys and types of the first such one are kept as tuples, which is fast.
     """
-    if not results:
-        return {}, {}
-    first = results[0]
-    everything = len(rows) == rows[-1] + 1
-    if set(map(type, results)) == {dict} and set(map(len, results)) == {len(first)}:
+
+    def __init__(self, declared: Mapping[str, Output]) -> None:
+        self._declared = declared
+        self._names: tuple[str, ...] | None = None
+        self._kinds: tuple[type, ...] = ()
+        self._rows: list[int] = []
+        self._items: list[tuple[Any, ...]] = []
+        self._groups: dict[str, dict[Any, list[tuple[int, _Seen]]]] = {}
+        self.misfits: dict[int, str] = {}
+        """What is wrong with results that cannot be stored, by row."""
+
+    def take(self, row: int, result: Any) -> None:
+        """Take the result of one run."""
+        if type(result) is dict:
+            items = tuple(result.values())
+            kinds = tuple(map(type, items))
+            if kinds == self._kinds and tuple(result) == self._names:
+                self._rows.append(row)
+                self._items.append(items)
+                return
+            if self._names is None and self._is_plain(result, kinds):
+                self._names, self._kinds = tuple(result), kinds
+                self._rows.append(row)
+                self._items.append(items)
+                return
+        self._apart(row, result)
+
+    def _is_plain(self, result: Mapping[Any, Any], kinds: tuple[type, ...]) -> bool:
+        if not PLAIN.keys() >= set(kinds) or _names_fit(result, self._declared) is not None:
+            return False
+        said = [self._declared[name] for name in result if name in self._declared]
+        return all(not one.dims and one.dtype is None for one in said)
+
+    def _apart(self, row: int, result: Any) -> None:
         try:
-            listed = {name: [result[name] for result in results] for name in first}
-        except KeyError:
-            listed = None
-        if listed is not None:
-            columns: dict[str, list[Column]] = {}
-            for name, items in listed.items():
-                one = _uniform(items, declared.get(name)) if type(name) is str else None
-                if one is None:
-                    break
-                columns[name] = [
-                    one if everything else replace(one, rows=np.array(rows, dtype=np.intp))
-                ]
-            else:
-                if _names_fit(first, declared) is None:
-                    return columns, {}
-    return _one_by_one(rows, results, declared)
+            named = as_mapping(result, self._declared)
+            wrong = _names_fit(named, self._declared)
+            if wrong is not None:
+                raise Misfit(wrong)
+            seen = {
+                name: _seen(name, value, self._declared.get(name)) for name, value in named.items()
+            }
+        except Misfit as misfit:
+            self.misfits[row] = str(misfit)
+            return
+        for name, one in seen.items():
+            self._groups.setdefault(name, {}).setdefault(one.key, []).append((row, one))
 
+    def columns(self, count: int) -> dict[str, list[Column]]:
+        """The results of a batch of ``count`` runs as columns, one for each type and shape."""
+        columns = self._plain_columns(count)
+        for name, groups in self._groups.items():
+            columns.setdefault(name, []).extend(_stacked(group) for group in groups.values())
+        return columns
 
-def _uniform(items: list[Any], said: Output | None) -> Column | None:
-    """A column from values that are all of one plain type; None if they are not."""
-    types = set(map(type, items))
-    if len(types) != 1:
-        return None
-    only = next(iter(types))
-    if said is None or (said.dims in ((), None) and said.dtype is None):
-        if only is float or only is np.float64:
-            return Column(None, np.array(items, dtype=np.float64), "float64")
-        if only is int:
-            try:
-                return Column(None, np.array(items, dtype=np.int64), "int64")
-            except OverflowError:
-                return None
-        if only is bool or only is np.bool_:
-            return Column(None, np.array(items, dtype=bool), "bool")
-    return None
+    def _plain_columns(self, count: int) -> dict[str, list[Column]]:
+        if self._names is None:
+            return {}
+        rows = None if len(self._rows) == count else np.array(self._rows, dtype=np.intp)
+        listed = zip(self._names, self._kinds, zip(*self._items, strict=True), strict=True)
+        columns = {}
+        try:
+            for name, kind, items in listed:
+                dtype = PLAIN[kind]
+                if dtype == "str":
+                    "".join(items).encode()
+                values = np.array(items, dtype=object if dtype == "str" else dtype)
+                columns[name] = [Column(rows, values, dtype)]
+        except (OverflowError, UnicodeEncodeError):  # one value does not fit: look at each
+            for row, taken in zip(self._rows, self._items, strict=True):
+                self._apart(row, dict(zip(self._names, taken, strict=True)))
+            return {}
+        return columns
 
 
 def _names_fit(result: Mapping[str, Any], declared: Mapping[str, Output]) -> str | None:
@@ -238,30 +283,6 @@ def name_fault(name: object) -> str | None:
     if checked in RESERVED:
         return f"output {checked!r} has the name of a variable of the store; rename it"
     return None
-
-
-def _one_by_one(
-    rows: list[int], results: list[Any], declared: Mapping[str, Output]
-) -> tuple[dict[str, list[Column]], dict[int, str]]:
-    groups: dict[str, dict[Any, list[tuple[int, _Seen]]]] = {}
-    misfits: dict[int, str] = {}
-    for row, result in zip(rows, results, strict=True):
-        try:
-            named = as_mapping(result, declared)
-            wrong = _names_fit(named, declared)
-            if wrong is not None:
-                raise Misfit(wrong)
-            seen = {name: _seen(name, value, declared.get(name)) for name, value in named.items()}
-        except Misfit as misfit:
-            misfits[row] = str(misfit)
-            continue
-        for name, one in seen.items():
-            groups.setdefault(name, {}).setdefault(one.key, []).append((row, one))
-    columns = {
-        name: [_stacked(members) for members in of_name.values()]
-        for name, of_name in groups.items()
-    }
-    return columns, misfits
 
 
 def as_mapping(result: Any, declared: Mapping[str, Output]) -> Mapping[str, Any]:
@@ -318,7 +339,7 @@ def _seen(name: str, value: Any, said: Output | None) -> _Seen:
         attrs = {k: v for k, v in value.attrs.items() if isinstance(v, str | int | float)}
         for dim in dims:
             if dim in getattr(value, "coords", ()):
-                coords[dim] = np.asarray(value.coords[dim].values)
+                coords[dim] = np.array(value.coords[dim].values)
         value = value.values
     array, dtype = _plain(name, value)
     if said is not None and said.dims is not None and (said.dims or said.size):
@@ -423,7 +444,7 @@ def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
                 np.dtype("int64"), np.dtype("uint64")
             } else value
     try:
-        array = np.asarray(value)
+        array = np.array(value)  # a copy: the simulator may change its own in the next run
     except (ValueError, TypeError) as fault:
         raise Misfit(
             f"output {name!r} is a {_type_name(value)} that makes no array ({fault})"

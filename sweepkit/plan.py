@@ -16,7 +16,7 @@ __all__ = ["COARSE_RUNS", "COARSE_SHARE", "Placement", "batch_size", "coarse_run
 
 COARSE_SHARE = 0.05
 COARSE_RUNS = 32_768
-BATCH_RUNS = 16_384
+BATCH_RUNS = 4_096
 BATCH_SECONDS = 0.5
 FIRST_SECONDS = 0.05
 

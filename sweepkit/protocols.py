@@ -114,8 +114,12 @@ class Executor(Protocol):
     def workers(self) -> int:
         """Runs that go on at the same time."""
 
-    def hold(self, task: Any, *, timeout: float | None) -> AbstractContextManager[Crew]:
+    def hold(
+        self, task: Any, *, timeout: Callable[[], float | None] | None
+    ) -> AbstractContextManager[Crew]:
         """Hold workers for a task and release them at the end, also when it fails.
+
+        ``timeout()`` is the time limit of a run in seconds, None while it is not known yet.
 
         Raises
         ------

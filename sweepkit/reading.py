@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["failed", "margin", "open", "requirements_of", "runs", "status_counts"]
 
+CODECS = {"bytes", "vlen-utf8", "zstd", "crc32c", "sharding_indexed", "transpose"}
 DERIVED_LIMIT = 10**7
 ENDED_BADLY = tuple(
     int(one) for one in (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
@@ -120,6 +121,13 @@ def _declaration(path: str) -> dict[str, Any]:
             f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
             "update sweepkit"
         )
+    for name, array in root["consolidated_metadata"]["metadata"].items():
+        unknown = {one["name"] for one in array["codecs"]} - CODECS
+        if unknown:
+            raise NotASweepError(
+                f"{path}: variable {name!r} is encoded by {', '.join(sorted(unknown))}, which no "
+                "sweep uses and which may run code; it is not opened"
+            )
     return dict(json.loads(attributes[ATTRIBUTE]))
 
 
@@ -241,18 +249,16 @@ def _bounding(part: Any, size: int, order: NDArray[np.int64] | None) -> tuple[sl
 def _picked(values: NDArray[Any], picks: Sequence[Any]) -> NDArray[Any]:
     for axis in range(len(picks) - 1, -1, -1):
         pick = picks[axis]
-        if isinstance(pick, int):
-            values = values.take(pick, axis=axis)
-        elif not isinstance(pick, slice):
+        if isinstance(pick, int) or not isinstance(pick, slice):
             values = values.take(pick, axis=axis)
     return values
 
 
 def _shown_dtype(variable: xr.Variable) -> np.dtype[Any]:
     kind = variable.dtype.kind
-    if kind in "iub" and not WIDE_NOTE in variable.attrs:
+    if kind in "iub" and WIDE_NOTE not in variable.attrs:
         return np.dtype(np.float64)
-    return variable.dtype
+    return np.dtype(variable.dtype)
 
 
 def _hidden(
@@ -308,6 +314,46 @@ def _with_derived(opened: xr.Dataset, name: str, text: str) -> xr.Dataset:
     return opened.assign_coords(
         {name: xr.Variable(value.dims, value.values, {"long_name": text, "derived": text})}
     )
+
+
+def derived(
+    ds: xr.Dataset, formula: str | Callable[[xr.Dataset], xr.DataArray]
+) -> xr.DataArray:
+    """The value of a formula of outputs and parameters, over the runs in the order on disk.
+
+    Raises
+    ------
+    ValueError
+        If the result does not lie over the run dims.
+    """
+    dims = run_dims_of(ds)
+    if isinstance(formula, str):
+        expression = parse(formula)
+        expression.check([str(name) for name in ds.variables], run_dims=dims)
+        values = {name: ds[name].variable for name in expression.names}
+        made = expression.evaluate(values, lengths=_lengths(ds), run_dims=dims)
+        array = xr.DataArray(made.values, dims=made.dims)
+    else:
+        given = formula(ds)
+        if not isinstance(given, xr.DataArray):
+            raise ValueError(f"the formula gave a {type(given).__name__}; it gives a DataArray")
+        array = xr.DataArray(given.values, dims=given.dims)
+    lacking = [dim for dim in dims if dim not in array.dims]
+    array = array.expand_dims({dim: ds.sizes[dim] for dim in lacking})
+    for dim in dims:
+        if array.sizes[dim] != ds.sizes[dim]:
+            raise ValueError(
+                f"the formula gave {array.sizes[dim]} entries along {dim!r}, where the sweep has "
+                f"{ds.sizes[dim]}"
+            )
+    declaration = json.loads(ds.attrs[ATTRIBUTE])
+    inverse = {
+        dim: np.argsort(np.asarray(order))
+        for dim, order in declaration.get("axes", {}).items()
+        if dim in array.dims
+    }
+    own = [dim for dim in array.dims if dim not in dims]
+    return array.isel(inverse).transpose(*declaration["stored"]["sizes"], *own)
 
 
 # --- requirements --------------------------------------------------------------------------------
@@ -394,7 +440,7 @@ def failed(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
     dims = run_dims_of(ds)
     used = _used(ds, wanted)
     held = satisfied(wanted, used, run_dims=dims, lengths=_lengths(used))
-    values = (~held.all(axis=0)).astype(np.float64)
+    values = np.asarray(~held.all(axis=0), dtype=np.float64)
     array = _over_runs(ds, dims, values)
     finished = _finished(ds)
     if finished is not None:
@@ -479,11 +525,13 @@ def runs(ds: xr.Dataset, requirements: Any = None) -> pd.DataFrame:
     columns: dict[str, Any] = {}
     for name, coord in ds.coords.items():
         if coord.dims and set(map(str, coord.dims)) <= set(dims):
-            values = xr.Variable(coord.dims, coord.values).set_dims(dict(zip(dims, shape, strict=True)))
-            columns[str(name)] = values.transpose(*dims).values.ravel()
+            own = [dim for dim in dims if dim in coord.dims]
+            spread = [coord.sizes[dim] if dim in coord.dims else 1 for dim in dims]
+            values = coord.transpose(*own).values.reshape(spread)
+            columns[str(name)] = np.broadcast_to(values, shape).ravel()
     scalars = [n for n, one in ds.data_vars.items() if set(map(str, one.dims)) == set(dims)]
     loaded = ds[scalars].load() if scalars else ds
-    last = [n for n in ("status", "duration", "attempts", "code", "log_size", "error", "log")]
+    last = ["status", "duration", "attempts", "code", "log_size", "error", "log"]
     for name in [n for n in scalars if n not in last] + [n for n in last if n in scalars]:
         values = loaded[name].transpose(*dims).values.ravel()
         if values.dtype.kind == "T":
@@ -493,10 +541,11 @@ def runs(ds: xr.Dataset, requirements: Any = None) -> pd.DataFrame:
     if "status" in columns:
         codes = columns["status"].astype(int)
         keep = codes != Status.SKIPPED
-        columns["status"] = pd.Categorical.from_codes(codes, categories=list(NAMES))
+        columns["status"] = pd.Categorical.from_codes(codes, categories=pd.Index(NAMES))
     try:
         columns["failed"] = failed(ds, requirements).values.ravel()
     except ValueError:
         if requirements is not None:
             raise
-    return pd.DataFrame(columns)[keep].reset_index(drop=True)
+    table: pd.DataFrame = pd.DataFrame(columns)[keep].reset_index(drop=True)
+    return table

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.amend import restore
 from sweepkit.blocks import Blocks, Cells
 from sweepkit.cost import Cost
 from sweepkit.evaluate import Task
@@ -57,6 +58,8 @@ REPORT_SECONDS = 0.2
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
 OPEN_BYTES = 512 * 2**20
+LEAST_LIMIT = 1.0
+"""Smallest time limit, in seconds, that follows from a factor of the mean duration."""
 
 
 class RunError(RuntimeError):
@@ -73,10 +76,14 @@ class Settings:
 
     Attributes
     ----------
-    timeout : float or None
-        Seconds that a run may take.
+    timeout : tuple of float or None
+        Seconds that a run may take, or a factor of the mean duration so far.
     rerun : tuple of Status
         Statuses of finished runs to be tried again.
+    retry : mapping of Status to int
+        How often runs that end so are tried again within the session.
+    keep_scratch : bool
+        Whether folders given to runs are kept beside the store.
     on_error : {"collect", "raise"}
         Whether to go on after a run that did not succeed.
     max_errors : int, float or None
@@ -91,8 +98,10 @@ class Settings:
         Take stored values for those that differ by rounding alone.
     """
 
-    timeout: float | None = None
+    timeout: tuple[float | None, float | None] = (None, None)
     rerun: tuple[Status, ...] = ()
+    retry: Mapping[Status, int] = field(default_factory=dict)
+    keep_scratch: bool = False
     on_error: str = "collect"
     max_errors: float | None = None
     max_runs: int = MAX_RUNS
@@ -140,6 +149,8 @@ class Session:
         self.ending: Exception | None = None
         self._blocks = Blocks(store)
         self._early: list[Outcome] = []
+        self._again: list[NDArray[np.int64]] = []
+        self._tries: Counter[int] = Counter()
         self._created = False
         self._codes: list[dict[str, Any]] = []
         self._code = 0
@@ -211,8 +222,10 @@ class Session:
             self.sweep.threads,
             uses_global_random(self.sweep.simulator),
             cell_sources(self.sweep.simulator),
+            str(self.store.beside / "scratch") if self.settings.keep_scratch else None,
         )
-        with self.executor.hold(task, timeout=self.settings.timeout) as crew:
+        limited = any(one is not None for one in self.settings.timeout)
+        with self.executor.hold(task, timeout=self._limit if limited else None) as crew:
             self._started = time.monotonic()
             self._tell("running", at_once=True)
             try:
@@ -227,8 +240,22 @@ class Session:
         self._blocks.close()
         self._tell("cancelled" if self.stop_wishes else "done", at_once=True)
 
+    def _limit(self) -> float | None:
+        """Seconds that a run may take, None while they are not known."""
+        seconds, factor = self.settings.timeout
+        if factor is None:
+            return seconds
+        return max(factor * self.cost.mean, LEAST_LIMIT) if self.cost.count else None
+
     def _drive(self, crew: Crew) -> None:
-        outcomes = crew.map(self._batches(), self._stopping)
+        self._map(crew, self._batches())
+        for _ in range(max(self.settings.retry.values(), default=0)):
+            if self._stopping() or not self._again:
+                break
+            self._map(crew, self._retried())
+
+    def _map(self, crew: Crew, batches: Iterator[Batch]) -> None:
+        outcomes = crew.map(batches, self._stopping)
         try:
             for outcome in outcomes:
                 self._take(outcome)
@@ -328,11 +355,11 @@ class Session:
                 self._codes[number]["accepted"] = True
         elif self.settings.stale == "rerun":
             rerun = tuple(number for number, _ in stale)
-        number = code_number(self._codes, now)
-        if number is None:
+        known = code_number(self._codes, now)
+        if known is None:
             self._codes.append({"identity": now.to_json(), "accepted": False})
-            number = len(self._codes) - 1
-        self._code = number
+            known = len(self._codes) - 1
+        self._code = known
         return rerun
 
     def _any_made_by(self, numbers: Sequence[int]) -> bool:
@@ -439,6 +466,7 @@ class Session:
         """Set runs that are to be tried again back to pending, on disk, and count what is."""
         layout = self.store.layout
         self.total = 0
+        restore(self.store)
         for block in range(layout.n_blocks):
             box = layout.box(block)
             status = self.store.read("status", box)
@@ -618,8 +646,8 @@ class Session:
         errors = dict(result.errors)
         logs = dict(result.logs)
         values = self._fitted(result.columns, status, errors)
-        for row in np.flatnonzero(status == Status.INVALID):
-            logs.setdefault(int(row), f"{errors[int(row)]}\n")
+        for invalid in np.flatnonzero(status == Status.INVALID).tolist():
+            logs.setdefault(invalid, f"{errors[invalid]}\n")
         n = len(status)
         sizes = np.zeros(n, dtype=np.int32)
         for row, text in logs.items():
@@ -633,6 +661,8 @@ class Session:
         self._blocks.put(block, Cells(cells, status, values, {"error": errors, "log": logs}))
         for one, count in zip(*np.unique(status, return_counts=True), strict=True):
             self.counts[int(one)] += int(count)
+        if errors and self.settings.retry:
+            errors = self._set_aside(batch, status, errors)
         if errors:
             self._judge_errors(batch, status, errors, logs)
         self._count_failures(batch, status, values)
@@ -658,7 +688,11 @@ class Session:
         errors: dict[int, str],
     ) -> dict[str, tuple[NDArray[np.intp] | None, NDArray[Any]]]:
         """Columns typed as the store has them; rows that do not fit become invalid."""
-        known = {variable.name: variable for variable in self.store.layout.outputs}
+        known = {
+            variable.name: variable
+            for variable in self.store.layout.outputs
+            if "derived" not in variable.attrs
+        }
         parts: dict[str, list[tuple[NDArray[np.intp], NDArray[Any]]]] = {}
         whole: dict[str, tuple[None, NDArray[Any]]] = {}
         done = status == Status.DONE
@@ -787,6 +821,37 @@ class Session:
             )
             self.stop()
 
+    def _set_aside(
+        self, batch: Batch, status: NDArray[np.int8], errors: Mapping[int, str]
+    ) -> dict[int, str]:
+        """Note runs that are to be tried again; returns the errors of the others."""
+        final = {}
+        for row, text in errors.items():
+            run, became = int(batch.runs[row]), Status(status[row])
+            if self._tries[run] < self.settings.retry.get(became, 0):
+                self._tries[run] += 1
+                self._again.append(batch.runs[row : row + 1])
+            else:
+                final[row] = text
+        return final
+
+    def _retried(self) -> Iterator[Batch]:
+        """Runs set aside, one a batch; on disk they are pending again before they are run."""
+        runs = np.concatenate(self._again)
+        self._again = []
+        placed = list(by_block(self.store.layout, self._disk(runs)))
+        for number, cells in placed:
+            block = self._blocks.get(number)
+            for one in block.status[cells].tolist():
+                self.counts[one] -= 1
+            block.mark(cells, Status.PENDING)
+            block.flush()
+        for number, cells in placed:
+            numbers = self._runs_in(self.store.layout.box(number))[cells]
+            for at in range(len(cells)):
+                part = slice(at, at + 1)
+                yield Batch(number, cells[part], numbers[part], self.cost.recent)
+
     def _settled(self) -> int:
         return sum(n for one, n in self.counts.items() if one != Status.SKIPPED)
 
@@ -894,10 +959,11 @@ class Session:
             "environment": environment(),
         }
         folder = self.store.beside / "sessions"
-        folder.mkdir(exist_ok=True)
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._first_start))
         name = f"{stamp}-{self._first_start % 1:.6f}".replace("-0.", "-")
-        replace_file(folder / f"{name}.json", json.dumps(said, indent=1))
+        with suppress(OSError):  # an account is not worth failing for on a full disk
+            folder.mkdir(exist_ok=True)
+            replace_file(folder / f"{name}.json", json.dumps(said, indent=1))
 
 
 def _invalidate(

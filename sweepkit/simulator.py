@@ -100,9 +100,9 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
             contiguous = contiguous and argument.kind is argument.VAR_KEYWORD
             continue
         wanted = argument.name
-        if wanted in extra or wanted in INJECTED and (
+        if wanted in extra or (wanted in INJECTED and (
             argument.default is argument.empty or argument.default is None
-        ):
+        )):
             if wanted not in extra:
                 injected.add(wanted)
             if argument.kind is argument.POSITIONAL_ONLY and not contiguous:

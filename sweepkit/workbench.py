@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
 from sweepkit import reading
+from sweepkit.amend import add_derived, damage
 from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.protocols import Executor
 from sweepkit.run import MAX_RUNS, UNSUCCESSFUL, Session, Settings
+from sweepkit.simulator import simulator_name
 from sweepkit.status import NAMES, Progress, Status
-from sweepkit.stores.zarr import ZarrStore
+from sweepkit.stores.zarr import StoreError, ZarrStore
 from sweepkit.sweep import Sweep
 from sweepkit.views import progress as views
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["derive", "run", "verify"]
 
 
 def run(
@@ -27,8 +34,11 @@ def run(
     n_jobs: int | None = None,
     backend: str | None = None,
     executor: Executor | None = None,
-    timeout: float | None = None,
+    timeout: float | str | None = None,
     rerun: str | Sequence[str] = (),
+    retry: Mapping[str, int] | int = 0,
+    recycle_after: int | str | None = None,
+    keep_scratch: bool = False,
     on_error: str = "collect",
     max_errors: float | None = None,
     max_runs: int = MAX_RUNS,
@@ -55,11 +65,20 @@ def run(
         default as joblib is configured, else "loky".
     executor : Executor, optional
         Other compute, instead of ``n_jobs`` and ``backend``.
-    timeout : float, optional
-        Seconds that a run may take before it is killed; needs worker processes.
+    timeout : float or str, optional
+        Seconds that a run may take before it is killed, or a factor of the mean time of the runs
+        so far, as in "20x" (but at least 1 s); needs worker processes.
     rerun : str or sequence of str
         Statuses of finished runs to be tried again, such as "error"; "unsuccessful" stands for
         error, timeout, crashed and invalid.
+    retry : int or mapping of str to int
+        How often a run that does not succeed is tried again before the session ends, for all
+        statuses or by status, as in ``{"timeout": 1, "crashed": 2}``.
+    recycle_after : int or str, optional
+        A worker process makes room for a fresh one after so many runs, or after it has grown by
+        so much, as in "500 MB"; by default after it has grown by 1 GB.
+    keep_scratch : bool
+        Keep the folders that runs got as ``scratch``, in ``<store>.sweepkit/scratch``.
     on_error : {"collect", "raise"}
         With "raise" the sweep stops after the first run that does not succeed.
     max_errors : int or float, optional
@@ -110,6 +129,8 @@ def run(
     settings = Settings(
         timeout=_checked_timeout(timeout),
         rerun=statuses(rerun),
+        retry=_retries(retry),
+        keep_scratch=keep_scratch,
         on_error=_one_of("on_error", on_error, ("collect", "raise")),
         max_errors=max_errors,
         max_runs=max_runs,
@@ -118,9 +139,9 @@ def run(
         snap=snap,
     )
     if executor is None:
-        executor = JoblibExecutor(n_jobs, backend)
-    elif n_jobs is not None or backend is not None:
-        raise ValueError("give an executor, or n_jobs and backend, not both")
+        executor = JoblibExecutor(n_jobs, backend, recycle_after=recycle_after)
+    elif n_jobs is not None or backend is not None or recycle_after is not None:
+        raise ValueError("give an executor, or n_jobs, backend and recycle_after, not both")
     if callable(progress):
         report = progress
     else:
@@ -151,9 +172,115 @@ def _one_of(word: str, given: str, known: tuple[str, ...]) -> str:
     return given
 
 
-def _checked_timeout(timeout: float | None) -> float | None:
+def _checked_timeout(timeout: float | str | None) -> tuple[float | None, float | None]:
+    """A time limit as (seconds, factor of the mean duration), one of them or none."""
     if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise ValueError(f"timeout is {timeout!r}; give seconds above 0")
-    return float(timeout)
+        return None, None
+    number: object = timeout
+    if isinstance(timeout, str) and timeout.endswith("x"):
+        with suppress(ValueError):
+            number = float(timeout[:-1])
+        if isinstance(number, float) and 1 < number < math.inf:
+            return None, number
+    elif not isinstance(timeout, bool) and isinstance(timeout, int | float) and timeout > 0:
+        return float(timeout), None
+    raise ValueError(
+        f"timeout is {timeout!r}; give seconds above 0, or a factor of the mean time as in '20x'"
+    )
+
+
+def _retries(given: Mapping[str, int] | int) -> dict[Status, int]:
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return dict.fromkeys(UNSUCCESSFUL, given) if given else {}
+    if isinstance(given, Mapping):
+        counts = {}
+        for word, count in given.items():
+            (one,) = statuses(word) if word in NAMES else (None,)
+            if one not in UNSUCCESSFUL or not isinstance(count, int) or count < 0:
+                known = ", ".join(one.word for one in UNSUCCESSFUL)
+                raise ValueError(
+                    f"retry={given!r}: give counts for statuses among {known}"
+                )
+            counts[one] = count
+        return counts
+    raise ValueError(f"retry is {given!r}; give a count, or counts by status")
+
+
+def derive(
+    store: str | os.PathLike[str],
+    name: str,
+    formula: str | Callable[[xr.Dataset], xr.DataArray],
+    *,
+    units: str | None = None,
+    long_name: str | None = None,
+) -> xr.Dataset:
+    """Add an output computed from stored ones, without running anything.
+
+    Parameters
+    ----------
+    store : path
+        Of a store that no other process writes to.
+    name : str
+        Of the new output; one that was derived before is computed anew.
+    formula : str or callable
+        An expression on outputs and parameters, or a function of the opened Dataset that returns
+        a DataArray over the run dims, with or without dims of its own.
+    units, long_name : str, optional
+        Stored with the output.
+
+    Returns
+    -------
+    Dataset
+        As :func:`sweepkit.open` gives it, with the output. Runs that finish later hold NaN there
+        until it is derived again.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken or no identifier, or the result does not lie over the runs.
+    StoreBusyError
+        If another process writes to the store.
+    """
+    target = ZarrStore(store)
+    with target.hold():
+        if not target.exists():
+            raise StoreError(f"{target.path} holds no sweep to derive from")
+        target.open()
+        ds = reading.open(target.path)
+        attrs = {"units": units, "long_name": long_name, "derived": _formula_text(formula)}
+        array = reading.derived(ds, formula)
+        add_derived(target, name, array, {k: v for k, v in attrs.items() if v is not None})
+    return reading.open(target.path)
+
+
+def _formula_text(formula: str | Callable[[xr.Dataset], xr.DataArray]) -> str:
+    return formula if isinstance(formula, str) else f"function {simulator_name(formula)}"
+
+
+def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read everything that counts as done and name what is missing or damaged.
+
+    What is found is noted beside the store, and the next :func:`run` computes just that anew.
+
+    Parameters
+    ----------
+    store : path
+        Of a store.
+
+    Returns
+    -------
+    DataFrame
+        One row for each damaged chunk: ``variable``, ``runs`` (how many lost a value), ``where``
+        (their range along each dim) and ``reason``. Empty if all is well.
+
+    Raises
+    ------
+    StoreError
+        If there is no sweep, or its root is damaged.
+    """
+    import pandas as pd
+
+    found = damage(ZarrStore(store))
+    columns = ["variable", "runs", "where", "reason"]
+    rows = [(one.variable, one.runs, one.where, one.reason) for one in found]
+    return pd.DataFrame(rows, columns=columns)

@@ -15,10 +15,12 @@ from sweepkit.analysis.rates import (
     held_up,
     rate,
 )
+from sweepkit.analysis.regions import Regions, regions
 from sweepkit.analysis.sensitivity import importance
 from sweepkit.analysis.table import Table, UnanswerableError, table
 
 __all__ = [
+    "Regions",
     "Table",
     "UnanswerableError",
     "anytime_interval",
@@ -30,5 +32,6 @@ __all__ = [
     "importance",
     "pairs",
     "rate",
+    "regions",
     "table",
 ]

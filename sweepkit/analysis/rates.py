@@ -782,7 +782,7 @@ def convergence(
     recorded = len(order) > 0 and not t.finished
     if not recorded:
         order = np.flatnonzero((outcome != PENDING) & (outcome != SKIPPED))
-        order = np.random.default_rng(seed).permutation(order)
+        order = np.random.default_rng([seed, 7919]).permutation(order)
     if not len(order) or not (outcome[order] <= FAILED).any():
         raise UnanswerableError(
             f"none of {t.n} runs has passed or failed yet, so no rate can be followed; "

@@ -77,8 +77,8 @@ class Regions:
         ``text``, ``coverage`` (share of all failures inside), ``density`` (share of runs inside
         that fail), ``low``, ``high`` and ``basis`` of it, ``mass`` (share of all runs inside),
         ``n_run``, ``n_failed``; on held-out runs, by a box fitted without them,
-        ``held_out_density``, ``held_out_coverage``, ``held_out_n``; ``confirmed`` if that density
-        is surely above twice the rate of the runs left.
+        ``held_out_density``, ``held_out_coverage``, ``held_out_n``; ``confirmed`` if both densities
+        are surely above twice the rate of the runs left, or half-way from it to 1.
     trajectory : DataFrame
         Every peeled box: ``box``, ``share``, ``step``, ``coverage``, ``density``, ``mass``,
         ``restricted`` (number of parameters with limits), ``limits``, ``front`` (no other box of
@@ -228,7 +228,8 @@ def regions(
         some = [c[left] for c in codes]
         box, trajectory = _search(parameters, some, fails[left], shares, repeats)
         row = _figures(t, parameters, box, codes, fails, left, errors)
-        row |= _confirm(parameters, codes, fails, left, held, shares, repeats)
+        whole = (row["n_failed"], row["n_run"])
+        row |= _confirm(parameters, codes, fails, left, held, shares, repeats, whole)
         if number > 1 and (not row["confirmed"] or not box.restricted):
             break
         trajectory.insert(0, "box", number)
@@ -262,7 +263,8 @@ def _fine(t: Table, p: Coded) -> Coded:
 
 
 def _held_out(t: Table, known: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
-    rng = np.random.default_rng(seed)
+    # A stream of its own: the runs may well have been drawn from default_rng(seed).
+    rng = np.random.default_rng([seed, 7919])
     if t.points is None:
         return rng.random(int(known.sum())) < 1 / 3
     held: NDArray[np.bool_] = (rng.random(len(t.points.first)) < 1 / 3)[t.points.of[known]]
@@ -282,16 +284,16 @@ def _search(
     for share in shares[-2:] if many else shares:
         for lenient in (True,) if many else (True, False):
             peeled = _peel(parameters, codes, fails, share, lenient)
-            for step, (box, n, f) in enumerate(peeled):
+            for step, (box, n_box, f_box) in enumerate(peeled):
                 boxes.append(box)
-                steps.append({"share": share, "step": step, "n_run": n, "n_failed": f})
+                steps.append({"share": share, "step": step, "n_run": n_box, "n_failed": f_box})
     trajectory = pd.DataFrame(steps)
     n, f = trajectory["n_run"].to_numpy(), trajectory["n_failed"].to_numpy()
     trajectory["coverage"], trajectory["density"] = f / fails.sum(), f / n
     trajectory["mass"] = n / len(fails)
     trajectory["restricted"] = [len(box.restricted) for box in boxes]
-    trajectory["limits"] = [_limits(parameters, box) for box in boxes]
-    trajectory["front"] = _front(trajectory["coverage"].to_numpy(), trajectory["density"].to_numpy())
+    trajectory["limits"] = pd.Series([_limits(parameters, box) for box in boxes], dtype=object)
+    trajectory["front"] = _front(f / fails.sum(), f / n)
     # The best few rather than the best: where limits end up depends on where they start.
     quality = _quality(f, n, fails.sum())
     tried: list[tuple[float, _Box]] = []
@@ -383,7 +385,7 @@ def _polish(
             p = parameters[i]
             n = np.bincount(codes[i][inside], minlength=p.n).astype(np.float64)
             f = np.bincount(codes[i][inside & fails], minlength=p.n).astype(np.float64)
-            mask = _best_mask(p, n, f, total, best)
+            mask = _best_mask(p, box.allowed[i], n, f, total, best)
             quality = float(_quality(f[mask].sum(), n[mask].sum(), total))
             if quality > best + 1e-12:
                 box, best = box.with_mask(i, mask), quality
@@ -392,16 +394,22 @@ def _polish(
     return box
 
 
-def _best_mask(p: Coded, n: Floats, f: Floats, total: int, quality: float) -> NDArray[np.bool_]:
-    """Codes with the best F: a ratio, so a sequence of maximum-sum intervals (Dinkelbach)."""
+def _best_mask(
+    p: Coded, allowed: NDArray[np.bool_], n: Floats, f: Floats, total: int, quality: float
+) -> NDArray[np.bool_]:
+    """Codes with the best F: a ratio, so a sequence of maximum-sum intervals (Dinkelbach).
+
+    An end without a limit stays without.
+    """
+    low_open, high_open = bool(allowed[0]), bool(allowed[-1])
     mask = np.ones(p.n, dtype=bool)
     for _ in range(20):
         worth = f - quality / (1 + BETA_SQUARED) * n
         if p.ordered:
             sums = np.concatenate([[0.0], np.cumsum(worth)])
-            least = np.minimum.accumulate(sums)
-            stop = int(np.argmax(sums - least))
-            start = int(np.argmin(sums[: stop + 1]))
+            least = np.zeros_like(sums) if low_open else np.minimum.accumulate(sums)
+            stop = p.n if high_open else int(np.argmax(sums - least))
+            start = 0 if low_open else int(np.argmin(sums[: stop + 1]))
             mask = (np.arange(p.n) >= start) & (np.arange(p.n) < stop)
         else:
             mask = worth > 0
@@ -497,6 +505,7 @@ def _confirm(
     held: NDArray[np.bool_],
     shares: Sequence[float],
     repeats: float,
+    whole: tuple[int, int],
 ) -> dict[str, Any]:
     """Figures on held-out runs of a box fitted without them."""
     fitted, test = left & ~held, left & held
@@ -508,17 +517,25 @@ def _confirm(
     }
     if fails[fitted].sum() < 5 or not fails[test].any() or not (~fails[fitted]).any():
         return blank
-    box, _ = _search(parameters, [c[fitted] for c in codes], fails[fitted], shares[-1:], repeats)
+    box, _ = _search(parameters, [c[fitted] for c in codes], fails[fitted], shares, repeats)
     inside = box.inside(codes) & test
     n, f = int(inside.sum()), int((inside & fails).sum())
-    base = float(fails[test].mean())
-    low = float(failure_interval(f / repeats, n / repeats)[0]) if n else 0.0
     return {
         "held_out_density": f / n if n else np.nan,
         "held_out_coverage": f / int(fails[test].sum()),
         "held_out_n": n,
-        "confirmed": bool(box.restricted) and low > min(2 * base, (1 + base) / 2),
+        "confirmed": bool(box.restricted)
+        and _raised(f / repeats, n / repeats, float(fails[test].mean()))
+        and _raised(whole[0] / repeats, whole[1] / repeats, float(fails[left].mean())),
     }
+
+
+def _raised(f: float, n: float, base: float) -> bool:
+    """Whether a density is surely twice the rate around it, or half-way from it to 1."""
+    if n < 1:
+        return False
+    low = float(failure_interval(f, n, level=0.99)[0])
+    return low > min(2 * base, (1 + base) / 2)
 
 
 def _limits(parameters: Sequence[Coded], box: _Box) -> dict[str, Any]:

@@ -662,19 +662,24 @@ def _volume(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Fl
 
 def _prefix(t: Table) -> NDArray[np.int64] | None:
     """Flat positions of the coarse pass in order, where the record still fits the Dataset."""
-    order = declared(t.ds).get("order")
+    declaration = declared(t.ds)
+    order = declaration.get("order")
     if not isinstance(order, dict) or not order.get("coarse"):
         return None
     sizes = {str(d): int(n) for d, n in dict(order["sizes"]).items()}
+    # A grown sweep has runs that its first order could not draw, and a selection lacks some.
     if sizes != dict(zip(t.dims, t.shape, strict=True)):
         return None
     from sweepkit.grid import random_prefix
 
-    at = np.asarray(random_prefix(order["seed"], t.n, int(order["coarse"])), dtype=np.int64)
-    if list(sizes) != list(t.dims):
-        index = dict(zip(sizes, np.unravel_index(at, tuple(sizes.values())), strict=True))
-        at = np.ravel_multi_index(tuple(index[d] for d in t.dims), t.shape).astype(np.int64)
-    return at
+    disk = random_prefix(order["seed"], t.n, int(order["coarse"]))
+    index = dict(zip(sizes, np.unravel_index(disk, tuple(sizes.values())), strict=True))
+    for dim, at in dict(declaration.get("axes", {})).items():
+        # Opening sorts: position k of the Dataset is position at[k] on disk.
+        if dim in index and len(at) == sizes[dim]:
+            index[dim] = np.argsort(np.asarray(at, dtype=np.int64))[index[dim]]
+    flat = np.ravel_multi_index(tuple(index[d] for d in t.dims), t.shape)
+    return np.asarray(flat, dtype=np.int64)
 
 
 def _weighted(t: Table, weights: Weights) -> Table:

@@ -21,7 +21,7 @@ from sweepkit.evaluate import (
     remember_sources,
     routed_prints,
 )
-from sweepkit.fleet import TICK, Fleet, pickled
+from sweepkit.fleet import RECYCLE_BYTES, TICK, Fleet, pickled
 from sweepkit.protocols import Batch, Crew, Outcome
 
 __all__ = ["JoblibExecutor"]
@@ -41,13 +41,24 @@ class JoblibExecutor:
         "loky" (processes), "threading", "sequential", or any backend registered with joblib. By
         default what an active ``joblib.parallel_config`` says, else "loky".
 
+    recycle_after : int or str, optional
+        A worker process makes room for a fresh one after so many runs, or after it has grown by
+        so much memory, as in "500 MB"; by default after it has grown by 1 GB.
+
     Raises
     ------
     ValueError
-        If there is no such backend, or ``n_jobs`` is 0.
+        If there is no such backend, ``n_jobs`` is 0, or ``recycle_after`` is neither runs nor
+        memory.
     """
 
-    def __init__(self, n_jobs: int | None = None, backend: str | None = None) -> None:
+    def __init__(
+        self,
+        n_jobs: int | None = None,
+        backend: str | None = None,
+        *,
+        recycle_after: int | str | None = None,
+    ) -> None:
         # The configuration belongs to the thread that calls, so it is read here and now.
         active, configured = get_active_backend()
         self.backend = backend or _backend_name(active, configured)
@@ -66,6 +77,7 @@ class JoblibExecutor:
             raise ValueError(
                 f"backend {self.backend!r} is not known to joblib; there are {', '.join(known)}"
             )
+        self._recycle = _recycling(recycle_after)
         self._here: Station | None = None
 
     @property
@@ -78,7 +90,9 @@ class JoblibExecutor:
         return self._here is not None and self._here.claim[0] >= 0
 
     @contextmanager
-    def hold(self, task: Task, *, timeout: float | None) -> Iterator[Crew]:
+    def hold(
+        self, task: Task, *, timeout: Callable[[], float | None] | None
+    ) -> Iterator[Crew]:
         """See :class:`~sweepkit.protocols.Executor`."""
         if timeout is not None and self.backend != "loky":
             raise ValueError(
@@ -86,7 +100,7 @@ class JoblibExecutor:
                 f"{self.backend!r} has none: use backend='loky' or leave timeout= out"
             )
         if self.backend == "loky":
-            with Fleet(task, self._workers, timeout) as fleet:
+            with Fleet(task, self._workers, timeout, *self._recycle) as fleet:
                 yield fleet
         elif self.backend == "sequential":
             with _limited(task), routed_prints() as route, kept_global_random():
@@ -105,6 +119,22 @@ def _backend_name(active: Any, configured: int | None) -> str:
         if type(active) is kind:
             return "sequential" if name == "sequential" else str(name)
     return "sequential" if type(active).__name__ == "SequentialBackend" else "loky"
+
+
+def _recycling(after: int | str | None) -> tuple[int | None, int | None]:
+    """Bytes and runs after which a worker is replaced."""
+    if after is None:
+        return RECYCLE_BYTES, None
+    if isinstance(after, int) and not isinstance(after, bool) and after >= 1:
+        return RECYCLE_BYTES, after
+    units = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+    if isinstance(after, str):
+        number, _, unit = after.strip().rpartition(" ")
+        if unit in units:
+            with contextlib.suppress(ValueError):
+                if float(number) > 0:
+                    return int(float(number) * units[unit]), None
+    raise ValueError(f"recycle_after is {after!r}; give a number of runs, or memory as in '500 MB'")
 
 
 @contextmanager

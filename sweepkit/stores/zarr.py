@@ -90,7 +90,8 @@ class ZarrStore:
                 "choose another path or mend its permissions"
             ) from fault
         try:
-            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
             with suppress(OSError):
                 replace_file(self.beside / "holder.json", json.dumps(holder))
             yield
@@ -141,7 +142,7 @@ class ZarrStore:
         for one in parameters:
             self._make_coordinate(one)
         for variable in layout.variables.values():
-            self._make(variable)
+            self.make(variable, layout)
         self.commit(declaration)
 
     def _make_coordinate(self, one: Parameter) -> None:
@@ -152,10 +153,11 @@ class ZarrStore:
         array = self._create_array(variable, one.values.shape, chunks, one.dims)
         array[...] = stored(one.values, dtype)
 
-    def _make(self, variable: Variable) -> None:
-        chunk = self.layout.chunk(variable) + variable.shape
-        shape = self.layout.shape + variable.shape
-        self._create_array(variable, shape, chunk, self.layout.dims + variable.dims)
+    def make(self, variable: Variable, layout: Layout) -> None:
+        """Make the array of a variable; readers see it once the layout is committed."""
+        chunk = layout.chunk(variable) + variable.shape
+        shape = layout.shape + variable.shape
+        self._create_array(variable, shape, chunk, layout.dims + variable.dims)
 
     def _create_array(
         self,
@@ -189,11 +191,8 @@ class ZarrStore:
                 ATTRIBUTE: json.dumps({**declaration, **_layout_json(self.layout)}),
             }
         names = sorted(p.parent.name for p in self.root.glob("*/zarr.json"))
-        hidden = getattr(self, "_hidden", set())
         metadata = {
-            name: json.loads((self.root / name / "zarr.json").read_text())
-            for name in names
-            if name not in hidden
+            name: json.loads((self.root / name / "zarr.json").read_text()) for name in names
         }
         root = {
             "zarr_format": 3,
@@ -206,6 +205,8 @@ class ZarrStore:
             },
         }
         text = json.dumps(root)
+        with suppress(OSError):
+            replace_file(self.beside / "root.json", text)
         sync(
             LocalStore(self.root).set(
                 "zarr.json", default_buffer_prototype().buffer.from_bytes(text.encode())
@@ -225,6 +226,7 @@ class ZarrStore:
         StoreError
             If it is no sweep, of a newer format, or its root is damaged.
         """
+        self._mend_root()
         root = read_root(self.root)
         self.attributes = root["attributes"]
         committed = root["consolidated_metadata"]["metadata"]
@@ -234,10 +236,34 @@ class ZarrStore:
                 shutil.rmtree(path.parent)
             elif _loads(path) != committed[name]:
                 replace_file(path, json.dumps(committed[name]))
+        for partial in self.root.rglob("*.partial"):
+            partial.unlink(missing_ok=True)  # left by a writer that was killed
+        self.layout = layout_of(self.declaration)
+        self._arrays.clear()
+
+    def _mend_root(self) -> None:
+        """Put the copy of the root in the place of one that is no JSON any more."""
+        path, copy = self.root / "zarr.json", _loads(self.beside / "root.json")
+        if _loads(path) is None and copy is not None:
+            replace_file(path, json.dumps(copy))
+
+    def peek(self) -> None:
+        """Read the committed layout without being its writer.
+
+        Raises
+        ------
+        StoreError
+            As :meth:`open`.
+        """
+        self.attributes = read_root(self.root)["attributes"]
         self.layout = layout_of(self.declaration)
         self._arrays.clear()
 
     # --- values ---
+
+    def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
+        """Whether a chunk of a variable is there."""
+        return self.root.joinpath(name, "c", *map(str, index)).exists()
 
     def array(self, name: str) -> zarr.Array[Any]:
         """The Zarr array of a variable or coordinate."""
@@ -352,7 +378,7 @@ class ZarrStore:
         named = {variable.name: variable for variable in variables}
         self.layout = replace(self.layout, variables={**self.layout.variables, **named})
         for variable in variables:
-            self._make(variable)
+            self.make(variable, self.layout)
         self.commit(declaration)
 
     def note(self, name: str, attrs: Mapping[str, Any]) -> None:
@@ -450,7 +476,7 @@ def read_root(path: Path) -> dict[str, Any]:
     try:
         root = json.loads((path / "zarr.json").read_text())
         version = root["attributes"].get("sweepkit_format")
-        root["consolidated_metadata"]["metadata"]  # noqa: B018  (a root without it is damaged)
+        root["consolidated_metadata"]["metadata"]
     except FileNotFoundError:
         raise StoreError(f"{path} holds no sweep; sk.run(sweep, {str(path)!r}) makes one") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:

@@ -87,3 +87,18 @@ def test_trapezoid_weights_are_half_the_way_to_each_neighbour():
     np.testing.assert_allclose(t["a"].weights, np.array([0.5, 1, 1.5, 1]) / 4)
     with pytest.raises(ValueError, match="no order"):
         table(grid([0, 0], a=["x", "y"]), weights={"a": "trapezoid"})
+
+
+def test_recorded_order_is_followed_through_sorted_axes_and_dropped_when_it_no_longer_fits():
+    import json
+
+    from sweepkit.grid import random_prefix
+
+    ds = grid(np.zeros((3, 4), bool), a=[1, 2, 3], b=[1, 2, 3, 4])
+    disk_of = [2, 0, 1]
+    order = {"seed": 5, "sizes": {"b": 4, "a": 3}, "coarse": 6}
+    ds = ds.assign_attrs(sweepkit=json.dumps({"order": order, "axes": {"a": disk_of}}))
+    b, a = np.unravel_index(random_prefix(5, 12, 6), (4, 3))
+    wanted = [disk_of.index(i) * 4 + j for i, j in zip(a, b, strict=True)]
+    assert table(ds).prefix.tolist() == wanted
+    assert table(ds.isel(a=[0, 1])).prefix is None

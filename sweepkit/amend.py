@@ -1,0 +1,279 @@
+"""What is done to a store beside running: damage found and undone, outputs computed later."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sweepkit.format1 import RESERVED, Layout, Variable
+from sweepkit.outputs import name_fault
+from sweepkit.status import Status
+from sweepkit.stores.zarr import StoreError, ZarrStore, replace_file
+
+__all__ = ["Damage", "add_derived", "damage", "restore"]
+
+Box = tuple[slice, ...]
+DAMAGED = "damaged.json"
+ENDED_BADLY = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A chunk that cannot be read, with the runs that lost a value by it.
+
+    Attributes
+    ----------
+    variable : str
+        Whose chunk it is.
+    box : tuple of slice
+        Positions on disk along each dim.
+    runs : int
+        Finished runs in it.
+    where : str
+        The box in words.
+    reason : str
+        What is wrong with it.
+    """
+
+    variable: str
+    box: Box
+    runs: int
+    where: str
+    reason: str
+
+
+def damage(store: ZarrStore) -> list[Damage]:
+    """Read everything that counts as done; note beside the store what cannot be read.
+
+    Raises
+    ------
+    StoreError
+        If there is no sweep, or its root is damaged.
+    """
+    store.peek()
+    found = list(_damaged(store, thorough=True))
+    boxes = [[[part.start, part.stop] for part in one.box] for one in found]
+    with suppress(OSError):
+        if boxes:
+            replace_file(store.beside / DAMAGED, json.dumps(boxes))
+        else:
+            (store.beside / DAMAGED).unlink(missing_ok=True)
+    return found
+
+
+def restore(store: ZarrStore) -> int:
+    """Set runs that lost a value back to pending; returns how many there were.
+
+    Chunks that are gone are noticed here; those that are there and damaged are known from
+    :func:`damage`, which reads them.
+    """
+    path = store.beside / DAMAGED
+    noted: list[Box] = []
+    with suppress(OSError, ValueError):
+        noted = [tuple(slice(*part) for part in box) for box in json.loads(path.read_text())]
+    layout = store.layout
+    count = 0
+    for block in range(layout.n_blocks):
+        box = layout.box(block)
+        hit = [one for one in noted if _overlap(one, box) is not None]
+        readable = True
+        try:
+            status = store.read("status", box)
+        except StoreError:
+            if not hit:
+                raise
+            readable = False
+            status = np.zeros([part.stop - part.start for part in box], dtype=np.int8)
+        hit += [one.box for one in _damaged_in(store, block, status, thorough=False)]
+        before = int((status != Status.PENDING).sum())
+        for one in hit:
+            shared = _overlap(one, box)
+            if shared is not None:
+                inner = tuple(
+                    slice(s.start - b.start, s.stop - b.start)
+                    for s, b in zip(shared, box, strict=True)
+                )
+                status[inner] = Status.PENDING
+        lost = before - int((status != Status.PENDING).sum())
+        if lost or not readable:
+            store.write("status", box, status)
+        count += lost
+    path.unlink(missing_ok=True)
+    return count
+
+
+def _overlap(a: Box, b: Box) -> Box | None:
+    shared = tuple(
+        slice(max(x.start, y.start), min(x.stop, y.stop)) for x, y in zip(a, b, strict=False)
+    )
+    return shared if all(part.start < part.stop for part in shared) else None
+
+
+def _damaged(store: ZarrStore, *, thorough: bool) -> Iterator[Damage]:
+    layout = store.layout
+    for block in range(layout.n_blocks):
+        box = layout.box(block)
+        shape = tuple(part.stop - part.start for part in box)
+        try:
+            status = store.read("status", box)
+        except StoreError as fault:
+            yield Damage("status", box, math.prod(shape), _words(layout, box), _reason(fault))
+            continue
+        yield from _damaged_in(store, block, status, thorough=thorough)
+        if not store.has_chunk("status", _chunk_index(layout, "status", box)) and any(
+            store.has_chunk(v.name, _chunk_index(layout, v.name, box))
+            for v in layout.variables.values()
+            if not v.text and not v.shape and v.name != "status"
+        ):
+            yield Damage("status", box, math.prod(shape), _words(layout, box), "is missing")
+
+
+def _damaged_in(
+    store: ZarrStore, block: int, status: NDArray[np.int8], *, thorough: bool
+) -> Iterator[Damage]:
+    """Chunks of one block that are missing, or that cannot be decoded if looked at thoroughly."""
+    layout = store.layout
+    box = layout.box(block)
+    ran = (status != Status.PENDING) & (status != Status.SKIPPED)
+    if not ran.any():
+        return
+    done = status == Status.DONE
+    unreadable: set[str] = set()
+    for variable in _scalars_first(layout):
+        if variable.name == "status":
+            continue
+        if variable.name == "error":
+            needed = np.isin(status, ENDED_BADLY)
+        elif variable.name == "log":
+            if "log_size" in unreadable:
+                continue
+            needed = ran & (_quiet_read(store, "log_size", box) > 0)
+        else:
+            needed = ran if variable.name in RESERVED else done
+        for chunk in _chunks(layout, variable, box):
+            inner = tuple(
+                slice(c.start - b.start, c.stop - b.start) for c, b in zip(chunk, box, strict=True)
+            )
+            count = int(needed[inner].sum())
+            if not count:
+                continue
+            reason = _fault(store, layout, variable, chunk, thorough=thorough)
+            if reason is not None:
+                unreadable.add(variable.name)
+                yield Damage(variable.name, chunk, count, _words(layout, chunk), reason)
+
+
+def _scalars_first(layout: Layout) -> list[Variable]:
+    return sorted(layout.variables.values(), key=lambda v: (v.text, bool(v.shape), v.name))
+
+
+def _quiet_read(store: ZarrStore, name: str, box: Box) -> NDArray[Any]:
+    try:
+        return store.read(name, box)
+    except StoreError:
+        return np.zeros([part.stop - part.start for part in box], dtype=np.int32)
+
+
+def _fault(
+    store: ZarrStore, layout: Layout, variable: Variable, chunk: Box, *, thorough: bool
+) -> str | None:
+    if not store.has_chunk(variable.name, _chunk_index(layout, variable.name, chunk)):
+        return "is missing"
+    if thorough:
+        try:
+            store.read(variable.name, chunk)
+        except StoreError as fault:
+            return _reason(fault)
+    return None
+
+
+def _reason(fault: StoreError) -> str:
+    return f"cannot be decoded: {fault.__cause__ or fault}"
+
+
+def _chunk_index(layout: Layout, name: str, box: Box) -> tuple[int, ...]:
+    variable = layout.variables[name]
+    extents = layout.chunk(variable)
+    own = (0,) * len(variable.shape)
+    return tuple(part.start // e for part, e in zip(box, extents, strict=True)) + own
+
+
+def _chunks(layout: Layout, variable: Variable, box: Box) -> Iterator[Box]:
+    extents = layout.chunk(variable)
+    starts = [range(part.start, part.stop, e) for part, e in zip(box, extents, strict=True)]
+    for corner in itertools.product(*starts):
+        yield tuple(
+            slice(c, min(c + e, part.stop))
+            for c, e, part in zip(corner, extents, box, strict=True)
+        )
+
+
+def _words(layout: Layout, box: Box) -> str:
+    return ", ".join(
+        f"{dim} {part.start}" if part.stop - part.start == 1 else
+        f"{dim} {part.start} to {part.stop - 1}"
+        for dim, part in zip(layout.dims, box, strict=True)
+    )
+
+
+# --- outputs computed later ----------------------------------------------------------------------
+
+
+def add_derived(
+    store: ZarrStore, name: str, array: xr.DataArray, attrs: Mapping[str, Any]
+) -> None:
+    """Store an output computed from others; it is committed once it is written whole.
+
+    Parameters
+    ----------
+    store : ZarrStore
+        Open, and held by this process.
+    name : str
+        Of the output.
+    array : DataArray
+        Over all run dims on disk's order, own dims behind.
+    attrs : mapping
+        Stored with it.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken or cannot be used.
+    """
+    wrong = name_fault(name)
+    if wrong is not None:
+        raise ValueError(wrong)
+    layout = store.layout
+    old = layout.variables.get(name)
+    declaration = store.declaration
+    axes = {one["name"] for one in declaration["parameters"]}
+    if (old is not None and "derived" not in old.attrs) or name in axes | set(layout.dims):
+        raise ValueError(f"{name!r} is there already and was not derived; choose another name")
+    kinds = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str", "U": "str", "T": "str"}
+    dtype = kinds.get(array.dtype.kind, array.dtype.name)
+    own = tuple(map(str, array.dims[len(layout.dims) :]))
+    variable = Variable(
+        name, dtype, own, tuple(array.sizes[dim] for dim in own), attrs=dict(attrs)
+    )
+    values = array.values
+    if dtype in ("datetime64[ns]", "timedelta64[ns]"):
+        values = values.astype(dtype).astype("int64")
+    elif dtype == "str":
+        values = values.astype(np.dtypes.StringDType())
+    wide = replace(layout, variables={**layout.variables, name: variable})
+    store.make(variable, wide)
+    for block in range(wide.n_blocks):
+        for chunk in _chunks(wide, variable, wide.box(block)):
+            store.write(name, (*chunk, *(slice(0, n) for n in variable.shape)), values[chunk])
+    store.layout = wide
+    declaration.pop("stored", None)
+    store.commit(declaration)
