@@ -212,15 +212,15 @@ def _chunks(layout: Layout, variable: Variable, box: Box) -> Iterator[Box]:
     starts = [range(part.start, part.stop, e) for part, e in zip(box, extents, strict=True)]
     for corner in itertools.product(*starts):
         yield tuple(
-            slice(c, min(c + e, part.stop))
-            for c, e, part in zip(corner, extents, box, strict=True)
+            slice(c, min(c + e, part.stop)) for c, e, part in zip(corner, extents, box, strict=True)
         )
 
 
 def _words(layout: Layout, box: Box) -> str:
     return ", ".join(
-        f"{dim} {part.start}" if part.stop - part.start == 1 else
-        f"{dim} {part.start} to {part.stop - 1}"
+        f"{dim} {part.start}"
+        if part.stop - part.start == 1
+        else f"{dim} {part.start} to {part.stop - 1}"
         for dim, part in zip(layout.dims, box, strict=True)
     )
 
@@ -228,9 +228,7 @@ def _words(layout: Layout, box: Box) -> str:
 # --- outputs computed later ----------------------------------------------------------------------
 
 
-def add_derived(
-    store: ZarrStore, name: str, array: xr.DataArray, attrs: Mapping[str, Any]
-) -> None:
+def add_derived(store: ZarrStore, name: str, array: xr.DataArray, attrs: Mapping[str, Any]) -> None:
     """Store an output computed from others; it is committed once it is written whole.
 
     Parameters
@@ -261,9 +259,7 @@ def add_derived(
     kinds = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str", "U": "str", "T": "str"}
     dtype = kinds.get(array.dtype.kind, array.dtype.name)
     own = tuple(map(str, array.dims[len(layout.dims) :]))
-    variable = Variable(
-        name, dtype, own, tuple(array.sizes[dim] for dim in own), attrs=dict(attrs)
-    )
+    variable = Variable(name, dtype, own, tuple(array.sizes[dim] for dim in own), attrs=dict(attrs))
     values = array.values
     if dtype in ("datetime64[ns]", "timedelta64[ns]"):
         values = values.astype(dtype).astype("int64")

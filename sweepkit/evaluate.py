@@ -40,8 +40,16 @@ UNSEEN = 1e-4
 
 TELLING = frozenset(
     {
-        "os.chdir", "os.putenv", "os.unsetenv", "os.system", "os.fork", "os.forkpty",
-        "os.posix_spawn", "os.exec", "subprocess.Popen", "pty.spawn",
+        "os.chdir",
+        "os.putenv",
+        "os.unsetenv",
+        "os.system",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.exec",
+        "subprocess.Popen",
+        "pty.spawn",
     }
 )
 """Audit events of Python after which a run is looked at for what it printed or changed."""
@@ -214,7 +222,9 @@ def _loop(
     claim[0] = -1.0
     text = _printed(station.capture)
     if text and row >= 0:
-        logs[row] = capped(f"(printed by one of the last {row + 1 - since} runs of a batch)\n{text}")
+        logs[row] = capped(
+            f"(printed by one of the last {row + 1 - since} runs of a batch)\n{text}"
+        )
     columns = results.columns(row + 1)
     status = np.full(row + 1, Status.DONE, dtype=np.int8)
     status[list(errors)] = Status.ERROR

@@ -141,8 +141,10 @@ class _Member:
     def send(self, batch: Batch) -> None:
         """Hand a batch over; a worker that is gone is seen by its sentinel."""
         runs = batch.runs
-        spaced = len(runs) > 1 and runs[-1] - runs[0] == len(runs) - 1 and bool(
-            (np.diff(runs) == 1).all()
+        spaced = (
+            len(runs) > 1
+            and runs[-1] - runs[0] == len(runs) - 1
+            and bool((np.diff(runs) == 1).all())
         )
         plain = (int(runs[0]), int(runs[-1]) + 1) if spaced else runs
         self.inflight.append(batch)
@@ -441,9 +443,7 @@ def _cause(code: int | None) -> str:
 # --- in the worker -----------------------------------------------------------------------------
 
 
-def serve(
-    pipe: Any, life: Any, log_path: str, claim_path: str, threads: int
-) -> None:
+def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) -> None:
     """What a worker process does: take batches from the pipe until it closes."""
     os.setsid()
     _die_with(life)

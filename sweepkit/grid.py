@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.parameters import Parameter, Values, check_name, near_misses, parameter
+from sweepkit.parameters import (
+    ROLES,
+    WEIGHTS,
+    Parameter,
+    Values,
+    check_name,
+    near_misses,
+    parameter,
+)
 
 if TYPE_CHECKING:  # workers rebuild grids, and need neither xarray nor the grammar for it
     import xarray as xr
@@ -71,8 +79,11 @@ class Grid:
             _check_distinct(dim, [one for one in self.parameters if one.dim == dim])
         for name, expression in self.derived:
             check_name(name, "derived coordinate")
-            if name in names or name in sizes:
-                raise ValueError(f"derived coordinate {name!r} has the name of a parameter or dim")
+            if name in names or any(name in one.dims for one in self.parameters):
+                raise ValueError(
+                    f"derived coordinate {name!r} has the name of a parameter, a dim or another "
+                    "derived coordinate; rename it"
+                )
             _check_names(expression, self.scalars)
             names.add(name)
         for mask in self.masks:
@@ -154,9 +165,6 @@ class Grid:
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
-    def __len__(self) -> int:
-        return self.size
-
     # --- other grids from it ---
 
     def where(self, mask: str | Callable[..., Any]) -> Grid:
@@ -178,12 +186,16 @@ class Grid:
         ------
         ExpressionError
             If the text does not parse or names what is no parameter.
+        TypeError
+            If it is a function of other names than the parameters', or does not give bools.
         """
         if not isinstance(mask, str) and not callable(mask):
             raise TypeError(f"mask {mask!r} is neither text nor a function of the parameters")
         from sweepkit.expressions import parse
 
-        return replace(self, masks=(*self.masks, parse(mask) if isinstance(mask, str) else mask))
+        masked = replace(self, masks=(*self.masks, parse(mask) if isinstance(mask, str) else mask))
+        masked.valid(masked.index(np.arange(min(self.size, 2))))  # what is wrong with it shows now
+        return masked
 
     def derive(
         self, expressions: Mapping[str, str] | None = None, /, **more: str
@@ -203,7 +215,7 @@ class Grid:
         """
         from sweepkit.expressions import parse
 
-        added = tuple((n, parse(text)) for n, text in {**(expressions or {}), **more}.items())
+        added = tuple((n, parse(text)) for n, text in named(expressions, more).items())
         return replace(self, derived=(*self.derived, *added))
 
     def __or__(self, other: Grid) -> Grid:
@@ -274,16 +286,31 @@ class Grid:
 
                 at = self.columns(index, tuple(mask.names))
                 variables = {n: xr.Variable(("run",), v) for n, v in at.items()}
-                result = mask.holds(variables, run_dims=("run",)).values
+                valid &= mask.holds(variables, run_dims=("run",)).values
             else:
-                result = np.asarray(mask(**self.columns(index, _arguments(mask))))
-            if result.dtype != bool or result.shape not in ((), (count,)):
-                raise TypeError(
-                    f"mask {_mask_text(mask)!r} gave {result.dtype} of shape {result.shape} for "
-                    f"{count} points; a mask gives one bool a point"
-                )
-            valid &= result
+                valid &= self._satisfied(mask, index, count)
         return valid
+
+    def _satisfied(
+        self, mask: Callable[..., Any], index: Mapping[str, NDArray[np.intp]], count: int
+    ) -> NDArray[np.bool_]:
+        known = (*self.names, *(name for name, _ in self.derived))
+        columns = self.columns(index, _arguments(mask, known))
+        try:
+            result = np.asarray(mask(**columns))
+        except ValueError as fault:
+            if "ambiguous" not in str(fault):
+                raise
+            raise TypeError(
+                f"mask {_mask_text(mask)!r} does not take arrays ({fault}); write & | ~ for and "
+                "or not, or give it as text"
+            ) from fault
+        if result.dtype != bool or result.shape != (count,):
+            raise TypeError(
+                f"mask {_mask_text(mask)!r} gave {result.dtype} of shape {result.shape} for "
+                f"{count} points; a mask gives one bool a point"
+            )
+        return cast("NDArray[np.bool_]", result)
 
     # --- what people see ---
 
@@ -302,7 +329,8 @@ class Grid:
 
     def _count(self) -> str:
         sizes = " x ".join(f"{dim}: {size:,}" for dim, size in self.sizes.items())
-        return f"{'at most ' if self.masks else ''}{self.size:,} runs ({sizes or 'one point'})"
+        runs = "run" if self.size == 1 else "runs"
+        return f"{'at most ' if self.masks else ''}{self.size:,} {runs} ({sizes})"
 
     def _repr_html_(self) -> str:
         rows = []
@@ -338,7 +366,7 @@ def _span(one: Parameter) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
-    text = str(value)
+    text = _plain(value) if isinstance(value, np.datetime64 | np.timedelta64) else str(value)
     return text if len(text) <= 24 else f"{text[:21]}..."
 
 
@@ -350,10 +378,29 @@ def _mask_text(mask: Mask) -> str:
     return mask.text if _is_text(mask) else getattr(mask, "__name__", repr(mask))
 
 
-def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+def _arguments(mask: Callable[..., Any], known: Sequence[str]) -> tuple[str, ...]:
+    """What a mask is to be given by name."""
     import inspect
 
-    return tuple(inspect.signature(function).parameters)
+    try:
+        signature = inspect.signature(mask)
+    except ValueError:
+        raise TypeError(
+            f"mask {_mask_text(mask)!r} does not tell its arguments; wrap it in a lambda of the "
+            "parameters"
+        ) from None
+    wanted: list[str] = []
+    for one in signature.parameters.values():
+        if one.kind is one.VAR_KEYWORD:
+            return tuple(known)
+        if one.name in known and one.kind is not one.POSITIONAL_ONLY:
+            wanted.append(one.name)
+        elif one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
+            raise TypeError(
+                f"mask {_mask_text(mask)!r} wants {one.name!r}, which is no parameter that it can "
+                f"be given by name (there are {', '.join(known)})"
+            )
+    return tuple(wanted)
 
 
 def _check_names(expression: Expression, names: Sequence[str]) -> None:
@@ -368,7 +415,13 @@ def _check_distinct(dim: str, together: Sequence[Parameter]) -> None:
         unique, first = np.unique(column, return_index=True)
         if len(unique) < len(column):
             twice = column[np.setdiff1d(np.arange(len(column)), first)[0]]
-            raise ValueError(f"value {_plain(twice)} of parameter {only.name!r} is given twice")
+            raise ValueError(
+                f"value {_plain(twice)} of parameter {only.name!r} is given twice (equal numbers "
+                "are one value, whatever their type); leave one out (for repeated runs say "
+                "replicates=)"
+            )
+        if only.dims != (only.name,):  # points, among which two may be close by chance
+            return
         for low, high in near_misses(only.values):
             raise ValueError(
                 f"values {low!r} and {high!r} of parameter {only.name!r} differ by rounding "
@@ -376,6 +429,8 @@ def _check_distinct(dim: str, together: Sequence[Parameter]) -> None:
             )
         return
     if flat and len(flat[0]) > 1:
+        if any(len(np.unique(column)) == len(column) for block in flat for column in block.T):
+            return
         rows = np.stack([_ranks(column) for block in flat for column in block.T], axis=1)
         _, first = np.unique(rows, axis=0, return_index=True)
         repeats = len(rows) - len(first)
@@ -393,6 +448,15 @@ def _ranks(column: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _plain(value: Any) -> str:
+    """A value as people write it."""
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto"))
+    if isinstance(value, np.timedelta64):
+        units = ("D", "h", "m", "s", "ms", "us", "ns")
+        whole = (value.astype(f"m8[{unit}]") for unit in units)
+        return str(next(one for one in whole if one == value))
+    if isinstance(value, np.ndarray):
+        return str(value.tolist())
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
@@ -492,13 +556,16 @@ def _from_coordinates(given: xr.Dataset | xr.DataArray | xr.Coordinates) -> list
                     "sk.values(..., dims=(varied, within))"
                 )
             continue  # labels of the entries of a vector, not a parameter
+        if array.ndim == 1 and name in array.dims and getattr(array.to_index(), "nlevels", 1) > 1:
+            continue  # its levels are coordinates as well
         dims = tuple(str(dim) for dim in array.dims) or (name,)
+        role, weights = array.attrs.get("role"), array.attrs.get("weights")
         said = Values(
-            array.values if array.ndim else [array.values[()]],
-            role=array.attrs.get("role", "design"),
+            array.values,
+            role=role if role in ROLES else "design",
             units=array.attrs.get("units"),
             long_name=array.attrs.get("long_name"),
-            weights=array.attrs.get("weights"),
+            weights=weights if weights in WEIGHTS else None,
             dims=dims,
         )
         made.append(parameter(name, said))
@@ -535,17 +602,15 @@ def paired(
     {'corner': 2, 'gain': 3}
     """
     check_name(dim, "dim")
-    given = {**(parameters or {}), **more}
+    given = named(parameters, more)
     if not given:
         raise ValueError(f"no parameters are given to vary together along dim {dim!r}")
     made = []
     for name, one in given.items():
         said = one if isinstance(one, Values) else None
-        within = said.dims[1:] if said is not None and said.dims is not None else ()
-        plain = replace(said, dims=(dim, *within)) if said else Values(one, dims=(dim,))
-        attrs = getattr(one, "attrs", None)
-        if said is None and isinstance(attrs, Mapping):
-            plain = replace(plain, units=attrs.get("units"), long_name=attrs.get("long_name"))
+        own = said.dims if said is not None else own_dims(one)
+        within = own[1:] if own is not None else ()
+        plain = replace(said or Values(one), dims=(dim, *within))
         made.append(parameter(name, plain))
     if dim in given and len(given) > 1:
         raise ValueError(f"dim {dim!r} has the name of a parameter; give the dim another name")

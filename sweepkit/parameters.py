@@ -1,16 +1,16 @@
-"""What varies: the values of a parameter, their role, units and dims, and what identifies a value."""
+"""What varies: the values of a parameter, their role, units and dims, and their identity."""
 
 from __future__ import annotations
 
 import datetime
-import decimal
 import enum
 import hashlib
 import keyword
-import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +20,9 @@ __all__ = ["Parameter", "Values", "design", "kind_of", "parameter", "scenario", 
 
 ROLES = ("design", "scenario", "replicate")
 WEIGHTS = ("midpoint", "trapezoid")
+
+AXIS = 10**7
+"""Values beyond which what is counted out one by one is refused: it is endless or a mistake."""
 
 Kind = str
 """One of ``bool``, ``number``, ``str``, ``datetime``, ``timedelta``, ``label``."""
@@ -116,6 +119,8 @@ def values(
     ValueError
         If the role or the weights are none of those named.
     """
+    if dims is not None and not isinstance(dims, str | Sequence):
+        raise TypeError(f"dims are {dims!r}; give the name of a dim, or a sequence of names")
     named = (dims,) if isinstance(dims, str) else None if dims is None else tuple(dims)
     return _values(data, role, units, long_name, named, weights)
 
@@ -264,7 +269,7 @@ def number_token(number: float) -> bytes:
 def check_name(name: object, what: str) -> str:
     """Refuse what cannot be the name of a parameter, dim or output."""
     if not isinstance(name, str):
-        raise TypeError(f"{what} name {name!r} is a {type(name).__name__}; give a string")
+        raise TypeError(f"{what} name {name!r} is of type {type(name).__name__}; give a string")
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(
             f"{what} name {name!r} is no identifier; use letters, digits and underscores, "
@@ -272,6 +277,11 @@ def check_name(name: object, what: str) -> str:
         )
     if name.startswith("__"):
         raise ValueError(f"{what} name {name!r} starts with two underscores; give another name")
+    if unicodedata.normalize("NFKC", name) != name:  # Python's own names are, in arguments too
+        raise ValueError(
+            f"{what} name {name!r} is not written as Python writes names; give "
+            f"{unicodedata.normalize('NFKC', name)!r}, which looks the same"
+        )
     return name
 
 
@@ -301,8 +311,8 @@ def parameter(name: str, given: Any) -> Parameter:
         weights = weights if weights is not None else attrs.get("weights")
         if not isinstance(given, Values) and attrs.get("role") in ROLES:
             role = attrs["role"]
-        if dims is None and getattr(data, "ndim", 0) > 1 and hasattr(data, "dims"):
-            dims = tuple(str(dim) for dim in data.dims)
+        if dims is None:
+            dims = _own_dims(data)
     objects: tuple[Any, ...] | None = None
     if isinstance(data, Mapping):
         objects = tuple(data.values())
@@ -327,11 +337,18 @@ def parameter(name: str, given: Any) -> Parameter:
     return Parameter(name, array, dims, role, units, long_name, weights, objects)
 
 
+def _own_dims(data: Any) -> tuple[str, ...] | None:
+    """Dims that an xarray object was given, None for others and where xarray made them up."""
+    dims = tuple(str(dim) for dim in getattr(data, "dims", ()))
+    return None if not dims or dims[0] == "dim_0" else dims
+
+
 def _labels(name: str, data: Mapping[Any, Any]) -> list[str]:
     for label in data:
-        if not isinstance(label, str) or not label:
+        if isinstance(label, enum.Enum) or not isinstance(label, str) or not label:
+            wrong = "empty" if label == "" else "no plain string"
             raise TypeError(
-                f"label {label!r} of parameter {name!r} is no string; "
+                f"label {label!r} of parameter {name!r} is {wrong}; "
                 "a mapping gives labels to objects, as in {'pid': pid, 'lqr': lqr}"
             )
     return list(data)
@@ -339,35 +356,66 @@ def _labels(name: str, data: Mapping[Any, Any]) -> list[str]:
 
 def canonical(name: str, data: Any) -> NDArray[Any]:
     """Values as one of the dtypes that a parameter may have, or an error that names the misfit."""
-    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable) or _is_one(data):
         data = [data]
     if isinstance(data, set | frozenset):
         raise TypeError(f"values of parameter {name!r} are a set, which has no order; give a list")
+    if hasattr(data, "columns") and hasattr(data, "dtypes"):
+        raise TypeError(
+            f"values of parameter {name!r} are a table; give one column, or let its columns vary "
+            "together with sk.paired(dict(table.items()))"
+        )
+    if isinstance(data, np.ma.MaskedArray) and np.ma.is_masked(data):
+        raise ValueError(f"values of parameter {name!r} are masked in places; leave those out")
+    if isinstance(data, range):
+        if len(data) > AXIS:
+            raise ValueError(
+                f"parameter {name!r} has {len(data):,} values, more than {AXIS:,} along one dim; "
+                "give fewer, or draw from the range with sk.sobol or sk.latin_hypercube"
+            )
+        return _settle(name, np.array(data))
     dtype = getattr(data, "dtype", None)
     if dtype is not None and getattr(dtype, "tz", None) is not None:
         raise TypeError(
             f"values of parameter {name!r} carry the time zone {dtype.tz}; "
             "convert to UTC and drop it, as in .tz_convert(None)"
         )
+    if getattr(data, "nlevels", 1) > 1:
+        raise TypeError(
+            f"values of parameter {name!r} are a MultiIndex; let its levels vary together with "
+            "sk.paired(dict(index.to_frame().items()))"
+        )
     if isinstance(dtype, np.dtype):
         array = np.asarray(data)
-    elif dtype is not None:  # a pandas extension type: take the values one by one
-        array = _from_items(name, list(data))
-    else:
-        array = _from_items(name, list(data))
+        if array.dtype.kind == "T":  # it may hold missing values
+            array = array.astype(object)
+    else:  # items, those of a pandas extension type too, one by one
+        array = _from_items(name, _listed(name, data))
     return _settle(name, array)
 
 
+def _is_one(data: Any) -> bool:
+    return getattr(data, "ndim", None) == 0
+
+
+def _listed(name: str, data: Iterable[Any]) -> list[Any]:
+    if isinstance(data, Sized):
+        return list(data)
+    items = list(islice(data, AXIS + 1))
+    if len(items) > AXIS:
+        raise ValueError(
+            f"values of parameter {name!r} have not ended after {AXIS:,}; give a list of them"
+        )
+    return items
+
+
 def _from_items(name: str, items: list[Any]) -> NDArray[Any]:
+    items = [item[()] if isinstance(item, np.ndarray) and not item.ndim else item for item in items]
     if items and all(isinstance(item, np.ndarray | list | tuple) for item in items):
-        try:
-            return np.asarray(items)
-        except ValueError:
-            raise ValueError(
-                f"values of parameter {name!r} are sequences of different lengths; "
-                "give them labels, as in sk.values({'short': [1, 2], 'long': [1, 2, 3]})"
-            ) from None
-    kinds = {_item_kind(name, item): item for item in items}
+        return _from_vectors(name, items)
+    kinds: dict[Kind, Any] = {}
+    for item in items:
+        kinds.setdefault(_item_kind(name, item), item)
     if len(kinds) > 1:
         pairs = ", ".join(f"{item!r} ({kind})" for kind, item in kinds.items())
         raise TypeError(
@@ -378,33 +426,81 @@ def _from_items(name: str, items: list[Any]) -> NDArray[Any]:
     if kind == "str":
         return np.array([str(item) for item in items], dtype=object)
     if kind in ("datetime", "timedelta"):
-        return np.array([_nanoseconds(name, item) for item in items])
-    if kind == "number" and any(isinstance(item, float | np.floating) for item in items):
-        for item in items:
-            if not isinstance(item, float | np.floating) and int(float(item)) != int(item):
-                raise ValueError(
-                    f"value {item!r} of parameter {name!r} is no exact float, "
-                    "and the other values are floats; make them one type"
-                )
-            if isinstance(item, np.longdouble) and np.longdouble(float(item)) != item:
-                _refuse_longdouble(name, item)
-        return np.array([float(item) for item in items])
+        times = [np.asarray(_nanoseconds(name, item)) for item in items]
+        return np.array([_exact_nanoseconds(name, time)[()] for time in times])
+    if kind == "number":
+        return _from_numbers(name, items)
     return np.array(items)
+
+
+def _from_vectors(name: str, items: list[Any]) -> NDArray[Any]:
+    rows = [np.asarray(item, None if isinstance(item, np.ndarray) else object) for item in items]
+    if len({row.shape for row in rows}) > 1:
+        raise ValueError(
+            f"values of parameter {name!r} are sequences of different lengths; "
+            "give them labels, as in sk.values({'short': [1, 2], 'long': [1, 2, 3]})"
+        )
+    if len({row.dtype for row in rows}) == 1 and rows[0].dtype != object:
+        return np.stack(rows)
+    entries = [entry for row in rows for entry in row.flat]
+    return _from_items(name, entries).reshape(len(rows), *rows[0].shape)
+
+
+def _from_numbers(name: str, items: list[Any]) -> NDArray[Any]:
+    if not any(isinstance(item, float | np.floating) for item in items):
+        whole = [int(item) for item in items]
+        low, high = min(whole, default=0), max(whole, default=0)
+        if low < -(2**63) or high >= 2**64 or (low < 0 and high >= 2**63):
+            widest = low if high < 2**63 else high
+            raise ValueError(
+                f"value {_integer(widest)} of parameter {name!r} does not fit the 64 bits that "
+                "integers have"
+                + (" beside negative values" if -(2**63) <= widest < 2**64 else "")
+                + "; give it as a float or a label"
+            )
+        return np.array(whole, dtype=np.uint64 if high >= 2**63 else np.int64)
+    for item in items:
+        if not isinstance(item, float | np.floating) and not _is_float(int(item)):
+            raise ValueError(
+                f"value {_integer(int(item))} of parameter {name!r} is no exact float, "
+                "and the other values are floats; make them one type"
+            )
+        if isinstance(item, np.longdouble) and item == item and np.longdouble(float(item)) != item:
+            _refuse_longdouble(name, item)
+    return np.array([float(item) for item in items])
+
+
+def _integer(whole: int) -> str:
+    """An integer as text; Python refuses to write out very long ones."""
+    return str(whole) if whole.bit_length() < 200 else f"of {whole.bit_length()} bits"
+
+
+def _is_float(whole: int) -> bool:
+    try:
+        return int(float(whole)) == whole
+    except OverflowError:
+        return False
 
 
 def _item_kind(name: str, item: Any) -> Kind:
     if isinstance(item, bool | np.bool_):
         return "bool"
     if isinstance(item, enum.Enum):
-        raise TypeError(_advice(name, item, "Enum member"))
+        kind = type(item).__name__
+        raise TypeError(
+            f"value {item!r} of parameter {name!r} is a member of the Enum {kind}; give each a "
+            f"label, as in sk.values({{one.name: one for one in {kind}}})"
+        )
+    if isinstance(item, np.timedelta64 | datetime.timedelta):  # numpy's is an np.integer as well
+        return "timedelta"
+    if isinstance(item, float | np.floating) and item != item:
+        _refuse_nan(name)
     if isinstance(item, int | float | np.integer | np.floating):
         return "number"
     if isinstance(item, str):
         return "str"
     if isinstance(item, np.datetime64 | datetime.date):
         return "datetime"
-    if isinstance(item, np.timedelta64 | datetime.timedelta):
-        return "timedelta"
     if item is None:
         raise TypeError(
             f"a value of parameter {name!r} is None; give it a label with "
@@ -412,19 +508,27 @@ def _item_kind(name: str, item: Any) -> Kind:
         )
     if type(item).__name__ in ("NAType", "NaTType"):
         raise ValueError(f"a value of parameter {name!r} is missing ({item!r}); leave it out")
-    what = {decimal.Decimal: "Decimal", complex: "complex number"}.get(type(item))
-    if isinstance(item, os.PathLike):
-        what = "path"
-    raise TypeError(_advice(name, item, what or f"{type(item).__module__}.{type(item).__name__}"))
+    if isinstance(item, np.ma.core.MaskedConstant):
+        raise ValueError(f"a value of parameter {name!r} is masked; leave it out")
+    raise TypeError(_advice(name, item, type(item).__qualname__))
 
 
 def _advice(name: str, item: object, what: str) -> str:
-    shown = repr(item)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     return (
-        f"value {shown} of parameter {name!r} is a {what}, which is no coordinate value; "
-        "give numbers, bools, strings or datetimes, or give each object a label with "
+        f"value {_cut(repr(item))} of parameter {name!r} is of type {what}, which is no coordinate "
+        "value; give numbers, bools, strings or datetimes, or give each object a label with "
         "sk.values({'label': object, ...})"
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refuse_nan(name: str) -> None:
+    raise ValueError(
+        f"a value of parameter {name!r} is NaN, which equals nothing, itself included; "
+        "leave it out, or stand a string or a label in for it"
     )
 
 
@@ -434,7 +538,7 @@ def _nanoseconds(name: str, item: Any) -> np.datetime64 | np.timedelta64:
             f"value {item!s} of parameter {name!r} carries a time zone; "
             "convert to UTC and drop it, as in .astimezone(UTC).replace(tzinfo=None)"
         )
-    if hasattr(item, "to_numpy") and hasattr(item, "nanosecond" if hasattr(item, "year") else "ns"):
+    if hasattr(item, "to_numpy"):  # pandas: its nanoseconds are not in datetime's fields
         item = item.to_numpy()
     is_span = isinstance(item, np.timedelta64 | datetime.timedelta)
     return np.timedelta64(item) if is_span else np.datetime64(item)
@@ -465,13 +569,12 @@ def _settle(name: str, array: NDArray[Any]) -> NDArray[Any]:
         settled = array.astype(np.uint64 if big else np.int64)
     elif kind == "f":
         settled = array.astype(np.float64)
-        if array.dtype.itemsize > 8 and not np.array_equal(settled.astype(array.dtype), array):
-            _refuse_longdouble(name, array.flat[0])
+        if array.dtype.itemsize > 8 and not np.array_equal(
+            settled.astype(array.dtype), array, equal_nan=True
+        ):
+            _refuse_longdouble(name, array[settled.astype(array.dtype) != array][0])
         if np.isnan(settled).any():
-            raise ValueError(
-                f"a value of parameter {name!r} is NaN, which equals nothing, itself included; "
-                "leave it out, or stand a string or a label in for it"
-            )
+            _refuse_nan(name)
         settled = settled + 0.0  # -0.0 becomes 0.0: they are one value
     elif kind in "mM":
         settled = _exact_nanoseconds(name, array)
@@ -494,6 +597,11 @@ def _check_text(name: str, text: str) -> None:
 def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if np.isnat(array).any():
         raise ValueError(f"a value of parameter {name!r} is NaT; leave it out")
+    if array.dtype == "timedelta64":
+        raise ValueError(
+            f"values of parameter {name!r} are timedeltas without a unit; give them one, as in "
+            "np.timedelta64(3, 's')"
+        )
     target = f"{array.dtype.kind}8[ns]"
     settled = array.astype(target)
     if not np.array_equal(settled.astype(array.dtype), array):
@@ -512,8 +620,8 @@ def near_misses(array: NDArray[Any]) -> list[tuple[float, float]]:
     """
     if array.dtype.kind != "f" or array.ndim > 1 or len(array) < 2:
         return []
-    ordered = np.sort(array)
+    ordered = np.sort(array[np.isfinite(array)])
     left, right = ordered[:-1], ordered[1:]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore"):
         close = (right > left) & (right - left <= 1e-13 * np.maximum(abs(left), abs(right)))
     return [(float(a), float(b)) for a, b in zip(left[close], right[close], strict=True)]

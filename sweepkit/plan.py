@@ -37,8 +37,9 @@ class Placement:
     declared: Sequence[NDArray[np.int64]]
 
     @classmethod
-    def of(cls, dims: Sequence[str], on_disk: Mapping[str, NDArray[np.int64]],
-           sizes: Mapping[str, int]) -> Placement:
+    def of(
+        cls, dims: Sequence[str], on_disk: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int]
+    ) -> Placement:
         """From the position on disk of each declared value, by dim."""
         declared = []
         for dim in dims:

@@ -96,9 +96,7 @@ class Worker(Protocol):
 class Crew(Protocol):
     """Held workers."""
 
-    def map(
-        self, batches: Iterator[Batch], stopping: Callable[[], bool]
-    ) -> Iterator[Outcome]:
+    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
         """Run batches, pulled as workers come free, and yield outcomes as they come, unordered.
 
         Every run pulled is in exactly one outcome, unless ``stopping()`` became true: then no

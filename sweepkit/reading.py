@@ -35,9 +35,7 @@ class NotASweepError(ValueError):
     """What is there cannot be read as a sweep."""
 
 
-def open(
-    path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None
-) -> xr.Dataset:
+def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None) -> xr.Dataset:
     """Open a store, finished or still being filled, as a lazy Dataset.
 
     Parameters
@@ -74,8 +72,7 @@ def open(
     order = [dim for dim in declaration["dims"] if dim in run_dims]
     order += [dim for dim in run_dims if dim not in order]
     coords = {
-        str(name): _sorted_variable(array.variable, axes)
-        for name, array in plain.coords.items()
+        str(name): _sorted_variable(array.variable, axes) for name, array in plain.coords.items()
     }
     keeping = {variable.name for variable in KEEPING}
     status = plain["status"].variable
@@ -107,9 +104,7 @@ def _declaration(path: str) -> dict[str, Any]:
         attributes = root["attributes"]
         version = attributes.get("sweepkit_format")
     except FileNotFoundError:
-        raise NotASweepError(
-            f"{path} holds no sweep; sk.run(sweep, {path!r}) makes one"
-        ) from None
+        raise NotASweepError(f"{path} holds no sweep; sk.run(sweep, {path!r}) makes one") from None
     except NotADirectoryError:
         raise NotASweepError(f"{path} is a file and no sweep") from None
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
@@ -139,7 +134,9 @@ def _sorted_variable(variable: xr.Variable, axes: Mapping[str, NDArray[np.int64]
 class _Texts(BackendArray):
     """Texts of runs, of which few have any: only chunks that hold some are read."""
 
-    def __init__(self, variable: xr.Variable, tells: xr.Variable, among: Sequence[int] | None) -> None:
+    def __init__(
+        self, variable: xr.Variable, tells: xr.Variable, among: Sequence[int] | None
+    ) -> None:
         self._variable = variable
         self._tells = tells
         self._among = among
@@ -160,10 +157,10 @@ class _Texts(BackendArray):
         extents = self._variable.encoding.get("chunks") or self.shape
         axes = [np.arange(n)[part] for n, part in zip(self.shape, key, strict=True)]
         scalar = [not isinstance(part, slice) for part in key]
-        at = np.nonzero(there.reshape([1 if s else len(a) for s, a in zip(scalar, axes, strict=True)]))
-        cells = [
-            np.atleast_1d(axis)[where] for axis, where in zip(axes, at, strict=True)
-        ]
+        at = np.nonzero(
+            there.reshape([1 if s else len(a) for s, a in zip(scalar, axes, strict=True)])
+        )
+        cells = [np.atleast_1d(axis)[where] for axis, where in zip(axes, at, strict=True)]
         chunks = np.stack([c // e for c, e in zip(cells, extents, strict=True)], axis=1)
         shaped = texts.reshape([1 if s else len(a) for s, a in zip(scalar, axes, strict=True)])
         for chunk in np.unique(chunks, axis=0):
@@ -258,7 +255,8 @@ def _shown_dtype(variable: xr.Variable) -> np.dtype[Any]:
     kind = variable.dtype.kind
     if kind in "iub" and WIDE_NOTE not in variable.attrs:
         return np.dtype(np.float64)
-    return np.dtype(variable.dtype)
+    shown: np.dtype[Any] = variable.dtype
+    return shown
 
 
 def _hidden(
@@ -292,9 +290,7 @@ def _lazy(
     orders = {dim: positions for dim, positions in axes.items() if dim in variable.dims}
     if status is not None or orders:
         masked = _Masked(variable, status, orders, run_dims)
-        shown = xr.Variable(
-            variable.dims, indexing.LazilyIndexedArray(masked), variable.attrs
-        )
+        shown = xr.Variable(variable.dims, indexing.LazilyIndexedArray(masked), variable.attrs)
     else:
         shown = variable
     own = [dim for dim in variable.dims if dim not in run_dims]
@@ -316,9 +312,7 @@ def _with_derived(opened: xr.Dataset, name: str, text: str) -> xr.Dataset:
     )
 
 
-def derived(
-    ds: xr.Dataset, formula: str | Callable[[xr.Dataset], xr.DataArray]
-) -> xr.DataArray:
+def derived(ds: xr.Dataset, formula: str | Callable[[xr.Dataset], xr.DataArray]) -> xr.DataArray:
     """The value of a formula of outputs and parameters, over the runs in the order on disk.
 
     Raises

@@ -14,7 +14,14 @@ from sweepkit.identity import Identity, changes
 from sweepkit.parameters import Parameter, near_misses
 from sweepkit.sweep import Sweep
 
-__all__ = ["DifferentSweepError", "Match", "NearMissError", "StaleCodeError", "match", "stale_codes"]
+__all__ = [
+    "DifferentSweepError",
+    "Match",
+    "NearMissError",
+    "StaleCodeError",
+    "match",
+    "stale_codes",
+]
 
 
 class DifferentSweepError(ValueError):
@@ -103,8 +110,7 @@ def match(
         on_disk,
         tuple(parameters[one.name] for one in grid.parameters),
         joined,
-        grows=any(parameters[name].size != old.size for name, old in known.items())
-        or bool(joined),
+        grows=any(parameters[name].size != old.size for name, old in known.items()) or bool(joined),
         retyped=any(
             parameters[name].values.dtype != old.values.dtype for name, old in known.items()
         ),
@@ -143,9 +149,7 @@ def _differences(
                 f"store {old.values.shape[1:]}"
             )
         elif old.kind != one.kind:
-            said.append(
-                f"parameter {one.name!r} is a {one.kind}, in the store a {old.kind}"
-            )
+            said.append(f"parameter {one.name!r} is a {one.kind}, in the store a {old.kind}")
     said += [
         f"parameter {name!r} of the store is not varied any more; give it a value"
         for name in stored
@@ -200,7 +204,7 @@ def _positions(
         return np.arange(size, dtype=np.int64), np.array([], dtype=np.intp)
     known = {tuple(key): at for at, key in enumerate(_rows(there).tolist())}
     positions = np.empty(here[0].size, dtype=np.int64)
-    new = []
+    new: list[int] = []
     for at, key in enumerate(_rows(here).tolist()):
         found = known.get(tuple(key))
         if found is None:
@@ -216,8 +220,9 @@ def _equal(a: Parameter, b: Parameter) -> bool:
 
 def _extended(old: Parameter, one: Parameter, new: NDArray[np.intp]) -> Parameter:
     """A stored axis with the new values behind its own; roles, units and labels as declared now."""
-    base = replace(old, role=one.role, units=one.units, long_name=one.long_name,
-                   weights=one.weights)
+    base = replace(
+        old, role=one.role, units=one.units, long_name=one.long_name, weights=one.weights
+    )
     if not len(new):
         return base
     tail = one.take(new).values
@@ -298,9 +303,7 @@ def neutral_parameters(
         labels = tuple(values.tolist()) if one.objects is not None else None
         made[name] = replace(one, values=values, objects=labels)
         if made[name].kind != one.kind:
-            raise TypeError(
-                f"was= gives a {made[name].kind} for {name!r}, which is a {one.kind}"
-            )
+            raise TypeError(f"was= gives a {made[name].kind} for {name!r}, which is a {one.kind}")
     known = {said["name"] for said in stored}
     if REPLICATE in declared and declared[REPLICATE].role == "replicate" and REPLICATE not in known:
         made.setdefault(REPLICATE, declared[REPLICATE].take(np.array([0])))

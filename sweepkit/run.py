@@ -319,15 +319,18 @@ class Session:
         )
         stored = self.store.parameter_values(declaration["parameters"])
         found = match(
-            self.sweep, stored, declaration, self._was, path=self.store.path,
+            self.sweep,
+            stored,
+            declaration,
+            self._was,
+            path=self.store.path,
             snap=self.settings.snap,
         )
         self.grid = found.grid
         self._codes = declaration["codes"]
         stale = self._judge_code(now)
-        self._masks_changed = (
-            declaration["masks"] != self.sweep.declaration()["masks"]
-            or any("code" in mask for mask in declaration["masks"])
+        self._masks_changed = declaration["masks"] != self.sweep.declaration()["masks"] or any(
+            "code" in mask for mask in declaration["masks"]
         )
         self._created = True
         self._settle_layout(found, declaration)
@@ -402,7 +405,11 @@ class Session:
     @property
     def _order(self) -> dict[str, Any]:
         sizes = dict(self.store.layout.sizes) if self._created else self.grid.sizes
-        return {"seed": ORDER_SEED, "sizes": sizes, "coarse": coarse_runs(math.prod(sizes.values()))}
+        return {
+            "seed": ORDER_SEED,
+            "sizes": sizes,
+            "coarse": coarse_runs(math.prod(sizes.values())),
+        }
 
     def _set_placement(
         self, on_disk: dict[str, NDArray[np.int64]], sizes: Mapping[str, int]
@@ -439,13 +446,24 @@ class Session:
         for one in found.parameters:
             if one.name in found.joined:
                 sizes[one.name] = 1
-                axes.append(replace(self._was[one.name], units=one.units, role=one.role,
-                                    long_name=one.long_name, weights=one.weights))
+                axes.append(
+                    replace(
+                        self._was[one.name],
+                        units=one.units,
+                        role=one.role,
+                        long_name=one.long_name,
+                        weights=one.weights,
+                    )
+                )
             else:
                 old = kept[one.name]
-                axes.append(replace(one, values=one.values[: old.size].astype(one.values.dtype),
-                                    objects=None if one.objects is None
-                                    else one.objects[: old.size]))
+                axes.append(
+                    replace(
+                        one,
+                        values=one.values[: old.size].astype(one.values.dtype),
+                        objects=None if one.objects is None else one.objects[: old.size],
+                    )
+                )
         per_run = sum(variable.bytes_per_run for variable in layout.variables.values())
         final = {dim: max(n, self.grid.sizes.get(dim, n)) for dim, n in sizes.items()}
         wide = Layout(sizes, block_shape(tuple(final.values()), per_run), layout.variables)
@@ -810,7 +828,9 @@ class Session:
         if self.settings.on_error == "raise":
             row = min(errors)
             point = self._point(int(batch.runs[row]))
-            self.ending = RunError(f"the run at {point} ended with {errors[row]}\n{logs.get(row, '')}")
+            self.ending = RunError(
+                f"the run at {point} ended with {errors[row]}\n{logs.get(row, '')}"
+            )
             self.stop()
         elif self._too_many():
             count = sum(self.errors.values())
@@ -933,8 +953,14 @@ class Session:
             expected, low, high = expected * factor, low * factor, high * factor
         rate = ran / elapsed if elapsed > 0 and ran else math.nan
         return Progress(
-            self.total, counts, self.failed, elapsed, rate, (expected, low, high),
-            dict(self.errors), state,
+            self.total,
+            counts,
+            self.failed,
+            elapsed,
+            rate,
+            (expected, low, high),
+            dict(self.errors),
+            state,
         )
 
     def _tell(self, state: str, *, at_once: bool = False) -> None:
@@ -988,8 +1014,10 @@ def _cast_rows(
         return cast_exactly(name, column.values, column.dtype, dtype), kept
     except Misfit:
         pass
-    target = np.dtype(object) if dtype == "str" else np.dtype(
-        "int64" if dtype.endswith("[ns]") else dtype
+    target = (
+        np.dtype(object)
+        if dtype == "str"
+        else np.dtype("int64" if dtype.endswith("[ns]") else dtype)
     )
     values = np.zeros(column.values.shape, dtype=target)
     for at, row in enumerate(rows.tolist()):

@@ -80,11 +80,15 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
             f"the simulator is {function!r}, a {type(function).__name__}; give a function of the "
             "parameters"
         )
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise TypeError(
-            f"simulator {name!r} is {'a coroutine' if inspect.iscoroutinefunction(function) else 'a generator'}"
-            " function; give a plain function that returns its outputs"
-        )
+    for kind, found in (
+        ("coroutine", inspect.iscoroutinefunction(function)),
+        ("generator", inspect.isgeneratorfunction(function)),
+    ):
+        if found:
+            raise TypeError(
+                f"simulator {name!r} is a {kind} function; give a plain function that returns "
+                "its outputs"
+            )
     extra = (*grid.names, *(n for n, _ in grid.derived))
     try:
         signature = inspect.signature(function)
@@ -100,9 +104,9 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
             contiguous = contiguous and argument.kind is argument.VAR_KEYWORD
             continue
         wanted = argument.name
-        if wanted in extra or (wanted in INJECTED and (
-            argument.default is argument.empty or argument.default is None
-        )):
+        if wanted in extra or (
+            wanted in INJECTED and (argument.default is argument.empty or argument.default is None)
+        ):
             if wanted not in extra:
                 injected.add(wanted)
             if argument.kind is argument.POSITIONAL_ONLY and not contiguous:

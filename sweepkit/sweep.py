@@ -89,11 +89,10 @@ class Sweep:
             raise ValueError(f"streams {self.streams!r} is none of {', '.join(STREAMS)}")
         for word, number, least in (("entropy", self.entropy, 0), ("threads", self.threads, 1)):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise ValueError(
-                    f"{word} is {number!r}; give a whole number of at least {least}"
-                )
-        if self.version is not None and not isinstance(self.version, str):
-            raise TypeError(f"version {self.version!r} is no string")
+                raise ValueError(f"{word} is {number!r}; give a whole number of at least {least}")
+        version: object = self.version
+        if version is not None and not isinstance(version, str):
+            raise TypeError(f"version {version!r} is no string")
         settle("call", call_of(self.simulator, self.grid))
 
     call: Call = field(init=False, repr=False)
@@ -141,7 +140,8 @@ class Sweep:
             ],
             "dims": self.grid.sizes,
             "masks": [
-                {"text": m.text} if isinstance(m, Expression)
+                {"text": m.text}
+                if isinstance(m, Expression)
                 else {"code": getattr(m, "__name__", repr(m))}
                 for m in self.grid.masks
             ],
@@ -157,9 +157,7 @@ class Sweep:
     def __repr__(self) -> str:
         count = len(self.requirements)
         plural = "" if count == 1 else "s"
-        return (
-            f"<sweepkit.Sweep {self.name!r}: {self.grid._count()}, {count} requirement{plural}>"
-        )
+        return f"<sweepkit.Sweep {self.name!r}: {self.grid._count()}, {count} requirement{plural}>"
 
     def _repr_html_(self) -> str:
         wanted = "".join(

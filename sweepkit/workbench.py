@@ -198,9 +198,7 @@ def _retries(given: Mapping[str, int] | int) -> dict[Status, int]:
             (one,) = statuses(word) if word in NAMES else (None,)
             if one not in UNSUCCESSFUL or not isinstance(count, int) or count < 0:
                 known = ", ".join(one.word for one in UNSUCCESSFUL)
-                raise ValueError(
-                    f"retry={given!r}: give counts for statuses among {known}"
-                )
+                raise ValueError(f"retry={given!r}: give counts for statuses among {known}")
             counts[one] = count
         return counts
     raise ValueError(f"retry is {given!r}; give a count, or counts by status")

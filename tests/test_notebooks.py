@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class Execution:
 
 def execute(folder: Path, name: str) -> Execution:
     path, store = folder / name, folder / "cartpole.zarr"
-    papermill.execute_notebook(
+    notebook = papermill.execute_notebook(
         str(NOTEBOOKS / "cartpole.ipynb"),
         str(path),
         parameters={**SMALL, "store": str(store)},
@@ -53,7 +54,7 @@ def execute(folder: Path, name: str) -> Execution:
         cwd=str(folder),
         progress_bar=False,
     )
-    return Execution(path, nbformat.read(path, as_version=4), sk.open(store).load())
+    return Execution(path, notebook, sk.open(store).load())
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +74,12 @@ def again(folder: Path, first: Execution) -> Execution:
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_is_stored_without_outputs_for_the_default_kernel(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
+    notebook = json.loads(path.read_text(encoding="utf-8"))
     nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert not any(cell.outputs for cell in code)
-    assert all(cell.execution_count is None for cell in code)
-    assert notebook.metadata.kernelspec.name == "python3"
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in code)
+    assert all(cell["execution_count"] is None for cell in code)
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
 
 
 def test_every_run_ends_and_only_the_singular_design_errs(first: Execution) -> None:
@@ -99,17 +100,17 @@ def test_figures_are_static_images_with_something_in_them(first: Execution) -> N
         height, width = figure.shape[:2]
         assert width > 600
         assert height > 200
-        assert len(np.unique(figure.reshape(-1, figure.shape[2]), axis=0)) > 10
+        assert figure[..., :3].std() > 0.05
 
 
 def test_no_output_is_an_error(first: Execution) -> None:
     assert not [one for one in first.outputs() if one["output_type"] == "error"]
     # a figure that HoloViews cannot draw is an HTML traceback in a green cell
-    assert "hv-jupyter-exc" not in first.path.read_text()
+    assert "hv-jupyter-exc" not in first.path.read_text(encoding="utf-8")
 
 
 def test_nothing_is_fetched_from_elsewhere_to_show_it(first: Execution) -> None:
-    text = first.path.read_text()
+    text = first.path.read_text(encoding="utf-8")
     assert not re.findall(r"<(?:script|link|img|iframe)[^>]*https?://", text)
     assert not re.findall(r"https?://(?:cdn|unpkg|fonts)[^\s\"'\\]*", text)
     assert "application/javascript" not in text
@@ -121,13 +122,11 @@ def test_it_is_small_enough_to_send(first: Execution) -> None:
 
 def test_the_answer_names_the_design_with_the_lowest_failure_rate(first: Execution) -> None:
     rate = sk.failure_rate(first.ds, by="effort")["rate"]
-    best = float(rate["effort"][int(rate.argmin())])
-    answer = [one["data"]["text/markdown"] for one in first.outputs() if "data" in one][-1]
-    assert f"`effort = {best:g}` holds up best" in answer
+    best = rate.idxmin("effort").item()
+    *_, answer = first.outputs()
+    assert f"`effort = {best:g}` holds up best" in answer["data"]["text/markdown"]
 
 
 def test_running_it_again_runs_nothing(first: Execution, again: Execution) -> None:
-    # the time a run took is another one whenever it is run
-    xr.testing.assert_identical(again.ds["duration"], first.ds["duration"])
-    xr.testing.assert_identical(again.ds["attempts"], first.ds["attempts"])
-    xr.testing.assert_identical(again.ds, first.ds)
+    # the time a run took, which is part of the Dataset, is another one whenever it is run
+    xr.testing.assert_equal(again.ds, first.ds)

@@ -7,6 +7,8 @@ or a `Table`, which codes the runs once for all of them.
 # Eager on purpose: several functions carry their module's name, and a later first import of such a
 # module would put the module in the function's place. Nothing here imports scipy or scikit-learn.
 from sweepkit.analysis.interactions import combinations, pairs
+from sweepkit.analysis.islands import islands
+from sweepkit.analysis.kinds import kinds
 from sweepkit.analysis.rates import (
     anytime_interval,
     convergence,
@@ -30,6 +32,8 @@ __all__ = [
     "failure_rate",
     "held_up",
     "importance",
+    "islands",
+    "kinds",
     "pairs",
     "rate",
     "regions",

@@ -17,6 +17,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sweepkit.requirements import Requirement
 from sweepkit.status import Status
 
 __all__ = ["Coded", "UnanswerableError", "Table", "table"]
@@ -149,6 +150,8 @@ class Table:
     axes : tuple of (Coded or None)
         Per run dim, the one parameter it crosses with the others; None where several vary
         together, or none does.
+    requirements : tuple of Requirement
+        What runs were judged by; empty where `failed` was given.
     prefix : array of int, or None
         Flat positions of the runs of the coarse pass in their random order, if one is recorded.
     stage : array of int, shape (runs,), or None
@@ -163,6 +166,7 @@ class Table:
     parameters: tuple[Coded, ...]
     outcome: NDArray[np.int8]
     axes: tuple[Coded | None, ...]
+    requirements: tuple[Requirement, ...] = ()
     prefix: NDArray[np.int64] | None = None
     stage: NDArray[np.int64] | None = None
     volume: Floats | None = None
@@ -318,7 +322,8 @@ def table(
         failed = ds["failed"]
     dims = run_dims(ds, failed)
     shape = tuple(ds.sizes[d] for d in dims)
-    outcome = _outcome(ds, failed, requirements, errors, dims, shape)
+    required = _required(ds, failed, requirements, errors)
+    outcome = _outcome(ds, failed, required, dims, shape)
     coded = Table(
         ds=ds,
         dims=dims,
@@ -326,6 +331,7 @@ def table(
         parameters=_parameters(ds, dims, shape),
         outcome=outcome,
         axes=(),
+        requirements=required,
         stage=_stage(ds, dims, shape),
         volume=_volume(ds, dims, shape),
     )
@@ -476,11 +482,29 @@ def _spread(
     return flat
 
 
+def _required(
+    ds: xr.Dataset, failed: Any, requirements: Any, errors: Errors
+) -> tuple[Requirement, ...]:
+    """The requirements that decide; none where `failed` is given or only errors fail."""
+    if failed is not None:
+        return ()
+    if requirements is None and not declared(ds).get("requirements"):
+        if errors == "fail":
+            return ()
+        raise UnanswerableError(
+            "this Dataset declares no requirements, so nothing says which runs fail; give "
+            "requirements=['angle < 0.2'], failed='the name of a boolean variable', or "
+            "errors='fail' to count only runs that error"
+        )
+    from sweepkit.reading import requirements_of
+
+    return requirements_of(ds, requirements)
+
+
 def _outcome(
     ds: xr.Dataset,
     failed: Any,
-    requirements: Any,
-    errors: Errors,
+    required: tuple[Requirement, ...],
     dims: tuple[str, ...],
     shape: tuple[int, ...],
 ) -> NDArray[np.int8]:
@@ -492,15 +516,15 @@ def _outcome(
         outcome = _OUTCOME_OF_STATUS[status.astype(np.int8)]
     else:
         outcome = np.full(n, PASSED, dtype=np.int8)
-    fails = _failed(ds, failed, requirements, errors, dims, shape)
-    if fails is None:
+    if failed is None and not required:
         return outcome
+    fails = _failed(ds, failed, required, dims, shape)
     if fails.dtype.kind == "b":
         outcome[fails & (outcome == PASSED)] = FAILED
         return outcome
     done = outcome == PASSED
     with np.errstate(invalid="ignore"):
-        odd = done & ~np.isin(fails, (0.0, 1.0)) & ~np.isnan(fails)
+        odd = done & ~((fails == 0) | (fails == 1) | np.isnan(fails))
     if odd.any():
         raise ValueError(
             f"'failed' holds {fails[odd][0]!r}; it says of each run 1 (fails), 0 (passes) or "
@@ -514,24 +538,15 @@ def _outcome(
 def _failed(
     ds: xr.Dataset,
     failed: Any,
-    requirements: Any,
-    errors: Errors,
+    required: tuple[Requirement, ...],
     dims: tuple[str, ...],
     shape: tuple[int, ...],
-) -> NDArray[Any] | None:
-    """1, 0 or NaN per run, flat; None where nothing can fail except by error."""
-    if failed is None and requirements is None and not declared(ds).get("requirements"):
-        if errors == "fail":
-            return None
-        raise UnanswerableError(
-            "this Dataset declares no requirements, so nothing says which runs fail; give "
-            "requirements=['angle < 0.2'], failed='the name of a boolean variable', or "
-            "errors='fail' to count only runs that error"
-        )
+) -> NDArray[Any]:
+    """1, 0 or NaN per run, flat."""
     if failed is None:
         from sweepkit.reading import failed as failed_of
 
-        failed = failed_of(ds, requirements)
+        failed = failed_of(ds, required)
     if isinstance(failed, xr.DataArray):
         if set(failed.dims) != set(dims):
             raise ValueError(f"'failed' lies along {failed.dims}, the runs along {dims}")

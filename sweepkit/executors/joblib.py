@@ -90,9 +90,7 @@ class JoblibExecutor:
         return self._here is not None and self._here.claim[0] >= 0
 
     @contextmanager
-    def hold(
-        self, task: Task, *, timeout: Callable[[], float | None] | None
-    ) -> Iterator[Crew]:
+    def hold(self, task: Task, *, timeout: Callable[[], float | None] | None) -> Iterator[Crew]:
         """See :class:`~sweepkit.protocols.Executor`."""
         if timeout is not None and self.backend != "loky":
             raise ValueError(

@@ -118,9 +118,11 @@ class ZarrStore:
         if (self.root / "zarr.json").exists():
             return True
         if self.root.exists():
-            foreign = sorted(
-                p.name for p in self.root.iterdir() if not (p / "zarr.json").exists()
-            ) if self.root.is_dir() else [self.root.name]
+            foreign = (
+                sorted(p.name for p in self.root.iterdir() if not (p / "zarr.json").exists())
+                if self.root.is_dir()
+                else [self.root.name]
+            )
             if foreign:
                 raise StoreError(
                     f"{self.path} exists and is no sweep (it holds {', '.join(foreign[:3])}); "
@@ -480,7 +482,9 @@ def read_root(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise StoreError(f"{path} holds no sweep; sk.run(sweep, {str(path)!r}) makes one") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise StoreError(f"{path}: the root of the store, zarr.json, is damaged: {fault}") from fault
+        raise StoreError(
+            f"{path}: the root of the store, zarr.json, is damaged: {fault}"
+        ) from fault
     if version is None:
         raise StoreError(f"{path} is a Zarr group but no sweep; choose another path")
     if version != FORMAT:

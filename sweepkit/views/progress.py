@@ -53,7 +53,10 @@ def bar(name: str) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         if "bar" not in state:
             state["bar"] = tqdm(
-                total=progress.total, desc=name, unit="run", dynamic_ncols=True,
+                total=progress.total,
+                desc=name,
+                unit="run",
+                dynamic_ncols=True,
                 bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
         drawn = state["bar"]
@@ -102,8 +105,11 @@ def _details(progress: Progress) -> str:
     if skipped:
         parts.append(f"{skipped:,} skipped")
     if not math.isnan(progress.rate):
-        parts.append(f"{progress.rate:,.3g} runs/s" if progress.rate < 1000 else
-                     f"{progress.rate:,.0f} runs/s")
+        parts.append(
+            f"{progress.rate:,.3g} runs/s"
+            if progress.rate < 1000
+            else f"{progress.rate:,.0f} runs/s"
+        )
     expected, low, high = progress.remaining
     if progress.state == "running" and not math.isnan(expected) and progress.finished:
         parts.append(f"{_range_text(low, high)} to go")

@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a table with ratios; run one as ``python -m tests.benchmarks.NAME``."""

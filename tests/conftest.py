@@ -1,0 +1,89 @@
+"""What tests share: a place for a store, processes of their own, and the long forms."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the long forms of tests, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow") or "slow" in str(config.getoption("markexpr", "")):
+        return
+    skip = pytest.mark.skip(reason="long form; run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """Path of a store that is not there yet."""
+    return str(tmp_path / "a.zarr")
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start Python code as a process of its own, in the test's folder; it is ended afterwards."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def started(code: str, *arguments: object) -> subprocess.Popen[str]:
+        script = tmp_path / f"driver{len(begun)}.py"
+        script.write_text(textwrap.dedent(code))
+        search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        process = subprocess.Popen(
+            [sys.executable, str(script), *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": search},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        begun.append(process)
+        return process
+
+    yield started
+    for process in begun:
+        if process.poll() is None:
+            family = [process]
+            try:
+                family += psutil.Process(process.pid).children(recursive=True)
+            except psutil.NoSuchProcess:
+                pass
+            for one in family:
+                try:
+                    one.kill()
+                except psutil.NoSuchProcess:
+                    pass
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def finish(start: Start) -> Callable[..., str]:
+    """Run Python code as a process of its own to its end; returns what it printed."""
+
+    def finished(code: str, *arguments: object) -> str:
+        process = start(code, *arguments)
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, f"exit code {process.returncode}\n{out}\n{err}"
+        return out
+
+    return finished
