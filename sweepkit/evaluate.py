@@ -13,10 +13,10 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,9 @@ TELLING = frozenset(
 """Audit events of Python after which a run is looked at for what it printed or changed."""
 
 
+ABSENT = object()
+
+
 @dataclass(frozen=True)
 class Task:
     """Everything a worker needs to run any batch of a sweep; sent once."""
@@ -70,6 +73,7 @@ class Task:
     global_random: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
     kept_scratch: str | None = None
+    patchable: tuple[tuple[str, str], ...] = ()
 
     def arguments(
         self, index: Mapping[str, NDArray[np.intp]], keys: NDArray[np.uint64], scratch: str | None
@@ -167,7 +171,7 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("always")
             warnings.showwarning = _show_warning
-        surroundings = stack.enter_context(_Surroundings(station.contained))
+        surroundings = stack.enter_context(_Surroundings(station.contained, task.patchable))
         reseeds = seeds(keys, task.entropy) if task.global_random else None
         if station.contained and reseeds is None and len(keys):
             _seed_globals(next(seeds(keys[:1], task.entropy)))
@@ -188,7 +192,7 @@ def _loop(
     stamps: list[float] = []
     errors: dict[int, str] = {}
     logs: dict[int, str] = {}
-    row, since = -1, 0
+    row, since, process = -1, 0, os.getpid()
     for row, given in enumerate(arguments):
         if claim[2]:
             row -= 1
@@ -203,7 +207,10 @@ def _loop(
         except BaseException as exception:  # the one broad except: around the user's simulator
             seconds = perf_counter() - started
             if isinstance(exception, KeyboardInterrupt) and station.interrupted():
-                raise
+                row -= 1
+                break
+            if os.getpid() != process:
+                _end_fork(exception)
             errors[row], text = _told(exception)
             logs[row] = capped(_printed(station.capture) + text)
             touched[0] = 1
@@ -212,7 +219,9 @@ def _loop(
             seconds = perf_counter() - started
             take(row, value)
         stamps.append(seconds)
-        if touched[0] or seconds > UNSEEN:
+        if touched[0] or seconds > UNSEEN or task.patchable:
+            if os.getpid() != process:
+                _end_fork(None)
             text = _printed(station.capture)
             if text and row not in logs:
                 logs[row] = text
@@ -233,6 +242,14 @@ def _loop(
         errors[at] = one_line(misfit)
         logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
     return Result(status, np.array(stamps), columns, errors, logs, tuple(surroundings.notes))
+
+
+def _end_fork(exception: BaseException | None) -> NoReturn:
+    """End a process that a run forked and that came out of the simulator as if it were a worker."""
+    code: object = 0 if exception is None else 1
+    if isinstance(exception, SystemExit):
+        code = exception.code or 0
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _first(task: Task, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
@@ -277,11 +294,20 @@ def _seed_globals(seed: int) -> None:
 
 
 class _Surroundings:
-    """Working directory and environment, restored after every run; changes are noted."""
+    """What runs share with one another, restored after every run; changes are noted.
 
-    def __init__(self, contained: bool) -> None:
+    Working directory, environment, standard streams, filters of warnings, how numpy treats
+    floating-point errors, and those attributes of modules that the simulator's code might set.
+    """
+
+    def __init__(self, contained: bool, patchable: Sequence[tuple[str, str]] = ()) -> None:
         self.contained = contained
         self.notes: list[str] = []
+        self._patchable = [
+            (sys.modules[module], name, getattr(sys.modules[module], name, ABSENT))
+            for module, name in patchable
+            if module in sys.modules
+        ]
 
     def __enter__(self) -> _Surroundings:
         if self.contained:
@@ -289,6 +315,9 @@ class _Surroundings:
             self._environ = dict(os.environ)
             self._raw: Any = getattr(os.environ, "_data", os.environ)
             self._kept = dict(self._raw)
+            self._streams = sys.stdout, sys.stderr
+            self._filters = list(warnings.filters)
+            self._float_errors = np.geterr()
         return self
 
     def restore(self) -> None:
@@ -296,17 +325,33 @@ class _Surroundings:
         if not self.contained:
             return
         os.fchdir(self._home)
+        sys.stdout, sys.stderr = self._streams
+        if warnings.filters != self._filters:
+            warnings.resetwarnings()
+            warnings.simplefilter("always")
+            self._filters = list(warnings.filters)
+        if np.geterr() != self._float_errors:
+            np.seterr(**self._float_errors)
+        for owner, name, value in self._patchable:
+            if getattr(owner, name, ABSENT) is not value:
+                self._note(f"{owner.__name__}.{name} changed")
+                if value is ABSENT:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, value)
         if self._raw != self._kept:
             changed = sorted(set(self._environ.items()) ^ set(os.environ.items()))
             names = sorted({name for name, _ in changed})
-            note = f"environment changed: {', '.join(names)}"
-            if note not in self.notes:
-                self.notes.append(note)
+            self._note(f"environment changed: {', '.join(names)}")
             for name in names:
                 if name in self._environ:
                     os.environ[name] = self._environ[name]
                 else:
                     os.environ.pop(name, None)
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def __exit__(self, *_: object) -> None:
         if self.contained:
@@ -382,6 +427,10 @@ class _Flagging(io.TextIOWrapper):
     def write(self, text: str, /) -> int:
         self.flag[0] = 1
         return super().write(text)
+
+    def close(self) -> None:
+        """Stay open for the runs to come."""
+        self.flush()
 
 
 class FileCapture:
@@ -515,11 +564,16 @@ def routed_prints() -> Iterator[Callable[[TextCapture | None], None]]:
 
 
 @contextlib.contextmanager
-def kept_global_random() -> Iterator[None]:
-    """Within, seeds of numpy's and Python's global generators may change; restored after."""
+def kept_surroundings(patchable: Sequence[tuple[str, str]] = ()) -> Iterator[None]:
+    """Within, runs may change what they share with this process; it is restored at the end.
+
+    Seeds of numpy's and Python's global generators, working directory, environment, standard
+    streams and filters of warnings.
+    """
     of_numpy, of_python = np.random.get_state(), random.getstate()
     try:
-        yield
+        with warnings.catch_warnings(), _Surroundings(True, patchable):
+            yield
     finally:
         np.random.set_state(of_numpy)
         random.setstate(of_python)

@@ -126,7 +126,12 @@ class _Member:
             args=(theirs, life, self.log_path, claim_path, threads),
             env=names,
         )
-        self.process.start()
+        # Until it has a session of its own, an interrupt of the driver would reach it, too.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         theirs.close()
         life.close()
         self.inflight: deque[Batch] = deque()
@@ -222,11 +227,18 @@ class Fleet:
         self._oom_kills = oom_kills()
 
     def __enter__(self) -> Fleet:
-        for number in range(self.count):
-            self._members.append(self._new(number))
+        try:
+            for number in range(self.count):
+                self._members.append(self._new(number))
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         for member in self._members:
             member.kill()
         for member in self._members:
@@ -271,8 +283,18 @@ class Fleet:
                         return True
                     if not len(batch):
                         continue
+                    room = self._room(member)
+                    if len(batch) > room:
+                        self._again.appendleft(batch.part(slice(room, None)))
+                        batch = batch.part(slice(0, room))
                     member.send(batch)
         return False
+
+    def _room(self, member: _Member) -> int:
+        """Runs that a worker may still be given before a fresh one takes over."""
+        if self.recycle_runs is None:
+            return sys.maxsize
+        return self.recycle_runs - member.done - sum(map(len, member.inflight))
 
     def _collect(self, members: list[_Member], *, stopped: bool) -> Iterator[Outcome]:
         waited = {member.connection: member for member in members}
@@ -319,7 +341,7 @@ class Fleet:
 
     def _worn(self, member: _Member) -> bool:
         """Whether a worker has grown or run so much that a fresh one should take over."""
-        if self.recycle_runs is not None and member.done >= self.recycle_runs:
+        if self._room(member) <= 0:
             return True
         return self.recycle_bytes is not None and member.grown > self.recycle_bytes
 
@@ -342,7 +364,7 @@ class Fleet:
         at = self._members.index(member)
         if not member.ready:
             self._unstarted += 1
-            if code == 1 or self._unstarted >= 3:
+            if not stopped and (code == 1 or self._unstarted >= 3):
                 raise WorkerStartError(
                     f"workers die before they run anything, the last with {_cause(code)}:\n"
                     f"{printed.strip() or 'nothing was printed'}"
@@ -399,14 +421,15 @@ class Fleet:
         now, clock = monotonic(), perf_counter()
         slept = now - self._last_look > 10 * TICK + 1  # this process itself stood still
         self._last_look = now
+        if slept:  # what ran meanwhile gets the time anew
+            running = [(member.number, member.running[1]) for member in self._members]
+            self._allowance = {(number, began): clock - began for number, began in running}
         for member in self._members:
             row, started = member.running
             if row < 0 or member.killed_for is not None or not member.inflight:
                 continue
             if member.connection.poll():
                 continue  # a result waits, so the claim may be of the next batch
-            if slept:
-                self._allowance = {(member.number, started): clock - started}
             limit = timeout + self._allowance.get((member.number, started), 0.0)
             if clock - started > limit:
                 error = f"the run took more than its time limit of {timeout:g} s"
@@ -419,8 +442,19 @@ class Fleet:
 
 
 def oom_kills() -> int:
-    """Processes that the kernel has killed for want of memory in this control group."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+    """Processes killed for want of memory: in this control group if it counts them, else in all."""
+    groups: dict[str, str] = {}
+    with suppress(OSError, ValueError), open("/proc/self/cgroup") as file:
+        for line in file:
+            _, kinds, group = line.rstrip().split(":", 2)
+            groups |= dict.fromkeys(kinds.split(","), group)
+    for path in (
+        f"/sys/fs/cgroup{groups.get('', '')}/memory.events",
+        "/sys/fs/cgroup/memory.events",
+        f"/sys/fs/cgroup/memory{groups.get('memory', '')}/memory.oom_control",
+        "/sys/fs/cgroup/memory/memory.oom_control",
+        "/proc/vmstat",
+    ):
         with suppress(OSError, ValueError), open(path) as file:
             for line in file:
                 word, _, count = line.partition(" ")
@@ -451,7 +485,9 @@ def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) ->
     capture = FileCapture(log_path, touched)
     os.set_inheritable(pipe.fileno(), False)
     faulthandler.register(STACK_SIGNAL, file=capture.fileno, all_threads=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Nothing to do here, yet no SIG_IGN, which child processes would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     with open(claim_path, "r+b") as file:
         mapped = mmap.mmap(file.fileno(), CLAIM_BYTES)
     claim = memoryview(mapped).cast("d")

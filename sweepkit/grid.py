@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.parameters import (
-    ROLES,
-    WEIGHTS,
     Parameter,
-    Values,
     check_name,
+    named,
     near_misses,
     parameter,
+    said_of,
 )
 
 if TYPE_CHECKING:  # workers rebuild grids, and need neither xarray nor the grammar for it
@@ -197,9 +196,7 @@ class Grid:
         masked.valid(masked.index(np.arange(min(self.size, 2))))  # what is wrong with it shows now
         return masked
 
-    def derive(
-        self, expressions: Mapping[str, str] | None = None, /, **more: str
-    ) -> Grid:
+    def derive(self, expressions: Mapping[str, str] | None = None, /, **more: str) -> Grid:
         """The grid with coordinates computed from its parameters.
 
         Parameters
@@ -222,7 +219,14 @@ class Grid:
         """Union of two grids of the same parameters, without repeats.
 
         Where they differ along one dim only, that dim gets the values of both; otherwise the
-        points of both are listed along one dim ``point``.
+        points of both are listed along one dim ``point``, crossed with the dims on which they
+        agree, such as the replicates. Roles and units are those of the left one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the grids have other parameters, or one parameter is of two types, or a label
+            stands for two objects.
         """
         if not isinstance(other, Grid):
             return NotImplemented
@@ -288,7 +292,7 @@ class Grid:
                 variables = {n: xr.Variable(("run",), v) for n, v in at.items()}
                 valid &= mask.holds(variables, run_dims=("run",)).values
             else:
-                valid &= self._satisfied(mask, index, count)
+                valid &= self._satisfied(cast("Callable[..., Any]", mask), index, count)
         return valid
 
     def _satisfied(
@@ -310,7 +314,7 @@ class Grid:
                 f"mask {_mask_text(mask)!r} gave {result.dtype} of shape {result.shape} for "
                 f"{count} points; a mask gives one bool a point"
             )
-        return cast("NDArray[np.bool_]", result)
+        return result
 
     # --- what people see ---
 
@@ -340,7 +344,8 @@ class Grid:
             along = "" if one.dims == (one.name,) else f" ({', '.join(one.dims)})"
             cells = (cells[0] + along, *cells[1:])
             rows.append(
-                f'<tr title="{tip}">' + "".join(f"<td>{html.escape(c)}</td>" for c in cells)
+                f'<tr title="{tip}">'
+                + "".join(f"<td>{html.escape(c)}</td>" for c in cells)
                 + "</tr>"
             )
         notes = [f"{name} = {expression.text}" for name, expression in self.derived]
@@ -548,8 +553,10 @@ def _from_coordinates(given: xr.Dataset | xr.DataArray | xr.Coordinates) -> list
     inner = {str(d) for array in arrays.values() if array.ndim > 1 for d in array.dims[1:]}
     for name, array in arrays.items():
         if array.ndim == 1 and str(array.dims[0]) in inner:
-            if any(other.ndim == 1 and other.dims == array.dims and other.name != name
-                   for other in arrays.values()):
+            if any(
+                other.ndim == 1 and other.dims == array.dims and other.name != name
+                for other in arrays.values()
+            ):
                 raise ValueError(
                     f"coordinate {name!r} lies along dim {array.dims[0]!r}, which is within the "
                     "values of another coordinate; say which dims belong to one value with "
@@ -559,16 +566,7 @@ def _from_coordinates(given: xr.Dataset | xr.DataArray | xr.Coordinates) -> list
         if array.ndim == 1 and name in array.dims and getattr(array.to_index(), "nlevels", 1) > 1:
             continue  # its levels are coordinates as well
         dims = tuple(str(dim) for dim in array.dims) or (name,)
-        role, weights = array.attrs.get("role"), array.attrs.get("weights")
-        said = Values(
-            array.values,
-            role=role if role in ROLES else "design",
-            units=array.attrs.get("units"),
-            long_name=array.attrs.get("long_name"),
-            weights=weights if weights in WEIGHTS else None,
-            dims=dims,
-        )
-        made.append(parameter(name, said))
+        made.append(parameter(str(name), replace(said_of(array), dims=dims)))
     return made
 
 
@@ -607,11 +605,9 @@ def paired(
         raise ValueError(f"no parameters are given to vary together along dim {dim!r}")
     made = []
     for name, one in given.items():
-        said = one if isinstance(one, Values) else None
-        own = said.dims if said is not None else own_dims(one)
-        within = own[1:] if own is not None else ()
-        plain = replace(said or Values(one), dims=(dim, *within))
-        made.append(parameter(name, plain))
+        said = said_of(one)
+        within = said.dims[1:] if said.dims is not None else ()
+        made.append(parameter(name, replace(said, dims=(dim, *within))))
     if dim in given and len(given) > 1:
         raise ValueError(f"dim {dim!r} has the name of a parameter; give the dim another name")
     return Grid(tuple(made))
@@ -624,6 +620,14 @@ def _union(left: Grid, right: Grid) -> Grid:
             f"the grids do not have the same parameters: {', '.join(only)} in one only; "
             "give the other one a value for each"
         )
+    derived = dict(left.derived)
+    for name, expression in right.derived:
+        if derived.setdefault(name, expression).text != expression.text:
+            raise ValueError(
+                f"derived coordinate {name!r} is {derived[name].text!r} in one grid and "
+                f"{expression.text!r} in the other; rename one"
+            )
+    left = replace(left, derived=tuple(derived.items()))
     same_layout = set(left.dims) == set(right.dims) and all(
         left[name].dims == right[name].dims for name in left.names
     )
@@ -663,41 +667,108 @@ def _new_positions(left: Grid, right: Grid, dim: str) -> NDArray[np.intp]:
 
 
 def _joined(left: Parameter, right: Parameter, new: NDArray[np.intp]) -> Parameter:
+    name = left.name
     if left.kind != right.kind:
         raise TypeError(
-            f"parameter {left.name!r} is a {left.kind} in one grid and a {right.kind} in the other"
+            f"parameter {name!r} is a {left.kind} in one grid and a {right.kind} in the other"
         )
+    if left.values.shape[1:] != right.values.shape[1:]:
+        raise ValueError(
+            f"parameter {name!r} has values of shape {left.values.shape[1:]} in one grid and of "
+            f"{right.values.shape[1:]} in the other; give them one shape"
+        )
+    _check_objects(left, right)
     tail = right.take(new)
     data = np.concatenate([left.values, tail.values])
+    for part in (left.values, tail.values):
+        if not np.array_equal(part.astype(data.dtype).astype(part.dtype), part):
+            raise ValueError(
+                f"parameter {name!r} has integers beyond 2**53 in one grid and values in the other "
+                "that they do not share an exact type with; make them one type"
+            )
     data.setflags(write=False)
     objects = None if left.objects is None else left.objects + (tail.objects or ())
     return replace(left, values=data, objects=objects)
 
 
-def _listed(left: Grid, right: Grid) -> Grid:
-    """The valid points of both grids along one dim."""
-    dim = "point"
-    for one in (left, right):
-        if one.size > ENUMERABLE:
+def _check_objects(left: Parameter, right: Parameter) -> None:
+    if left.objects is None or right.objects is None:
+        return
+    known = dict(zip(left.values, left.objects, strict=True))
+    for label, thing in zip(right.values, right.objects, strict=True):
+        other = known.get(label, thing)
+        if other is not thing and (other == thing) is not True:
             raise ValueError(
-                f"a grid of {one.size:,} points is too large to be listed; unite grids that "
+                f"label {label!r} of parameter {left.name!r} stands for {other!r} in one grid and "
+                f"for {thing!r} in the other; give them different labels, or the same object"
+            )
+
+
+def _agreeing(left: Grid, right: Grid) -> set[str]:
+    """Dims that are the same in both grids and that no mask looks at."""
+    masked: set[str] = set()
+    for one in (left, right):
+        known = (*one.names, *(name for name, _ in one.derived))
+        for mask in one.masks:
+            looked = (
+                set(mask.names)
+                if _is_text(mask)
+                else set(_arguments(cast("Callable[..., Any]", mask), known))
+            )
+            for name, expression in one.derived:
+                looked |= expression.names if name in looked else set()
+            masked |= {one[name].dim for name in looked & set(one.names)}
+    agreeing = set(left.dims) & set(right.dims) - masked
+    layouts = [
+        {dim: {p.name for p in one.parameters if p.dim == dim} for dim in agreeing}
+        for one in (left, right)
+    ]
+    return {
+        dim
+        for dim in agreeing
+        if layouts[0][dim] == layouts[1][dim] and _same_axis(left, right, dim)
+    }
+
+
+def _listed(left: Grid, right: Grid) -> Grid:
+    """The valid points of both grids along one dim, crossed with the dims they agree on."""
+    dim = "point"
+    crossed = _agreeing(left, right)
+    kept = []
+    for one in (left, right):
+        sizes = {d: n for d, n in one.sizes.items() if d not in crossed}
+        count = math.prod(sizes.values())
+        if count > ENUMERABLE:
+            raise ValueError(
+                f"a grid of {count:,} points is too large to be listed; unite grids that "
                 "differ along one dim only, or run them one after the other into one store"
             )
-    index = [one.index(np.arange(one.size)) for one in (left, right)]
-    kept = []
-    for one, at in zip((left, right), index, strict=True):
-        valid = one.valid(at)
-        kept.append({d: positions[valid] for d, positions in at.items()})
+        positions = np.unravel_index(np.arange(count), tuple(sizes.values()))
+        at = dict(zip(sizes, positions, strict=True))
+        firsts = {d: np.zeros(count, dtype=np.intp) for d in crossed}
+        valid = one.valid({**firsts, **at})
+        kept.append({d: along[valid] for d, along in at.items()})
     parameters = []
     for first in left.parameters:
         second = right[first.name]
+        if first.dim in crossed:
+            _check_objects(first, second)
+            parameters.append(first)
+            continue
         head = first.take(kept[0][first.dim])
-        joined = _joined(head, second.take(kept[1][second.dim]), np.arange(len(kept[1][second.dim])))
+        new = kept[1][second.dim]
+        joined = _joined(head, second.take(new), np.arange(len(new)))
         parameters.append(replace(joined, dims=(dim, *first.dims[1:])))
-    keys = sum(one.keys() for one in parameters)
+    listed = [one for one in parameters if one.dim not in crossed]
+    if not listed or not listed[0].size:
+        raise ValueError("the union has no points: the masks of both grids leave none")
+    keys = sum(one.keys() for one in listed)
     _, unique = np.unique(cast("NDArray[np.uint64]", keys), axis=0, return_index=True)
     order = np.sort(unique)
-    return Grid(tuple(one.take(order) for one in parameters), derived=left.derived)
+    return Grid(
+        tuple(one if one.dim in crossed else one.take(order) for one in parameters),
+        derived=left.derived,
+    )
 
 
 def random_prefix(seed: int, size: int, count: int) -> NDArray[np.int64]:

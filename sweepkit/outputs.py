@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +48,9 @@ class Output:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Output:
         """From plain data."""
-        lists = {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items()}
+        lists: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in plain.items()
+        }
         return cls(**lists)
 
 
@@ -89,9 +90,13 @@ def output(
     ValueError
         If sizes do not match dims, or ``pad`` lacks a dim or size.
     """
+    if not isinstance(dims, str | Sequence):
+        raise TypeError(f"dims are {dims!r}; give the name of a dim, or a sequence of names")
     named = (dims,) if isinstance(dims, str) else tuple(dims)
     for dim in named:
         check_name(dim, "dim")
+        if dim in RESERVED:
+            raise ValueError(f"dim {dim!r} has the name of a variable of the store; rename it")
     if len(set(named)) != len(named):
         raise ValueError(f"an output names a dim twice: {', '.join(named)}")
     sizes = None if size is None else (size,) if isinstance(size, int | np.integer) else tuple(size)
@@ -106,7 +111,13 @@ def output(
         sizes = tuple(int(one) for one in sizes)
     if pad and (not named or sizes is None):
         raise ValueError("a padded output needs dims and size, as in output(dims='time', size=500)")
-    name = None if dtype is None else _dtype_name(np.dtype(dtype))
+    for word, text in (("units", units), ("long_name", long_name)):
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{word} of an output is {text!r}; give a string")
+    try:
+        name = None if dtype is None else _dtype_name(np.dtype(dtype))
+    except TypeError:
+        name = None
     if dtype is not None and name is None:
         raise ValueError(f"dtype {dtype!r} of an output cannot be stored")
     return Output(named, sizes, named[0] if pad else None, name, units, long_name)
@@ -227,6 +238,7 @@ class Collector:
             seen = {
                 name: _seen(name, value, self._declared.get(name)) for name, value in named.items()
             }
+            _check_dims(seen)
         except Misfit as misfit:
             self.misfits[row] = str(misfit)
             return
@@ -267,11 +279,15 @@ def _names_fit(result: Mapping[str, Any], declared: Mapping[str, Output]) -> str
                 f"output {name!r} is declared but was not returned; "
                 f"returned: {', '.join(map(str, result)) or 'nothing'}"
             )
+        if declared[name].pad and f"{name}_length" in result:
+            return (
+                f"output '{name}_length' has the name kept for the lengths of {name!r}; rename it"
+            )
     for name in result:
         wrong = name_fault(name)
         if wrong is not None:
             return wrong
-    return None
+    return None if result else "no outputs were returned; return a dict with at least one"
 
 
 def name_fault(name: object) -> str | None:
@@ -297,6 +313,11 @@ def as_mapping(result: Any, declared: Mapping[str, Output]) -> Mapping[str, Any]
         return {str(name): result[name] for name in result.data_vars}
     if result is None:
         raise Misfit("nothing was returned; return a dict of outputs, or a number")
+    if hasattr(result, "to_dict") and hasattr(result, "iloc"):
+        raise Misfit(
+            f"a {_type_name(result)} was returned; return a dict of outputs, as in "
+            "dict(series), or frame.to_xarray()"
+        )
     if isinstance(result, tuple | list):
         if declared and len(result) == len(declared):
             return dict(zip(declared, result, strict=True))
@@ -328,6 +349,28 @@ class _Seen:
             for dim, a in self.coords.items()
         )
         return self.dtype, self.dims, self.array.shape, coords
+
+
+def _check_dims(seen: Mapping[str, _Seen]) -> None:
+    """Refuse dims that a returned DataArray brought and that the store cannot have."""
+    sizes: dict[str, tuple[str, int]] = {}
+    for name, one in seen.items():
+        for dim, size in zip(one.dims, one.array.shape, strict=True):
+            other, known = sizes.setdefault(dim, (name, size))
+            if known != size:
+                raise Misfit(
+                    f"dim {dim!r} has {size} entries in output {name!r} and {known} in {other!r}; "
+                    "give one of them a dim of its own"
+                )
+            if dim in seen or dim in RESERVED:
+                raise Misfit(
+                    f"output {name!r} has a dim {dim!r}, which is also the name of "
+                    f"{'an output' if dim in seen else 'a variable of the store'}; rename one"
+                )
+            try:
+                check_name(dim, "dim")
+            except ValueError as fault:
+                raise Misfit(f"output {name!r} cannot be stored: {fault}") from None
 
 
 def _seen(name: str, value: Any, said: Output | None) -> _Seen:
@@ -432,17 +475,9 @@ def _whole(name: str, value: int) -> tuple[NDArray[Any], str]:
 
 def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
     if isinstance(value, list | tuple | range):
-        kinds = {_sort(item) for item in value}
-        if len(kinds) > 1 and not kinds <= {"int", "float"}:
-            raise Misfit(
-                f"output {name!r} is a {type(value).__name__} of mixed types "
-                f"({', '.join(sorted(kinds))}); return an array of one type"
-            )
-        if kinds == {"int"}:
-            parts = [_whole(name, int(item))[0] for item in value]
-            value = np.array(parts) if {p.dtype for p in parts} != {
-                np.dtype("int64"), np.dtype("uint64")
-            } else value
+        value = _from_sequence(name, value)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise Misfit(f"output {name!r} is masked in places; fill it, as in .filled(np.nan)")
     try:
         array = np.array(value)  # a copy: the simulator may change its own in the next run
     except (ValueError, TypeError) as fault:
@@ -452,8 +487,10 @@ def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
     if array.dtype.kind == "O":
         if array.size and all(isinstance(item, str) for item in array.flat):
             return _strings(name, array), "str"
-        inner = next((item for item in array.flat if not isinstance(item, str)), value)
-        what = f"holds a {_type_name(inner)}" if array.ndim else f"is a {_type_name(value)}"
+        inner = next((item for item in array.flat if not isinstance(item, str)), None)
+        if not array.size:
+            raise Misfit(f"output {name!r} is empty and tells no type; give it a dtype")
+        what = f"{'holds' if array.ndim else 'is'} an object of type {_type_name(inner)}"
         raise Misfit(
             f"output {name!r} {what}, which cannot be stored; return numbers, bools, text, "
             "datetimes, or arrays of them"
@@ -474,20 +511,52 @@ def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
     return array.astype(array.dtype.newbyteorder("="), copy=False), dtype
 
 
-def _sort(item: Any) -> str:
-    if isinstance(item, bool | np.bool_):
+def _from_sequence(name: str, value: Sequence[Any]) -> Any:
+    """Lists, nested ones too, as an array of the one type that they hold; numpy would cast."""
+    entries = np.array(value, dtype=object).ravel().tolist()
+    kinds = {_sort(kind) for kind in set(map(type, entries))}
+    if kinds & {"list", "tuple", "ndarray"}:  # ragged, of which numpy tells more
+        return value
+    if len(kinds) > 1 and not kinds <= {"int", "float"}:
+        raise Misfit(
+            f"output {name!r} is a {type(value).__name__} of mixed types "
+            f"({', '.join(sorted(kinds))}); return an array of one type"
+        )
+    if "int" not in kinds:
+        return value
+    whole = [int(one) for one in entries if not isinstance(one, float | np.floating)]
+    low, high = min(whole), max(whole)
+    if kinds == {"int"} and low >= -(2**63) and high < 2**63:
+        return np.array(value, dtype=np.int64)
+    if kinds == {"int"} and low >= 0 and high < 2**64:
+        return np.array(value, dtype=np.uint64)
+    if max(-low, high) > 2**53:
+        beyond = low if -low > high else high
+        raise Misfit(
+            f"output {name!r} holds {beyond} beside other numbers, and no type holds all of them "
+            "without loss; return it as text"
+        )
+    return np.array(value, dtype=np.float64)
+
+
+def _sort(kind: type) -> str:
+    if issubclass(kind, bool | np.bool_):
         return "bool"
-    if isinstance(item, int | np.integer):
+    if issubclass(kind, np.timedelta64):  # an np.integer as well
+        return kind.__name__
+    if issubclass(kind, int | np.integer):
         return "int"
-    if isinstance(item, float | np.floating):
+    if issubclass(kind, float | np.floating):
         return "float"
-    return type(item).__name__
+    return "str" if issubclass(kind, str) else kind.__name__
 
 
 def _type_name(value: object) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else (
-        f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else (f"{kind.__module__}.{kind.__qualname__}")
     )
 
 
@@ -504,6 +573,11 @@ def _strings(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype == "timedelta64":
+        raise Misfit(
+            f"output {name!r} is a timedelta without a unit; give it one, as in "
+            "np.timedelta64(3, 's')"
+        )
     target = f"{array.dtype.kind}8[ns]"
     exact = array.astype(target)
     same = (exact.astype(array.dtype) == array) | np.isnat(array)
@@ -523,8 +597,14 @@ def _stacked(members: Iterable[tuple[int, _Seen]]) -> Column:
     if first.pad is not None:
         lengths = np.array([one.length for one in seen], dtype=np.int32)
     return Column(
-        np.array(rows, dtype=np.intp), values, first.dtype, first.dims, first.pad, lengths,
-        first.attrs, first.coords,
+        np.array(rows, dtype=np.intp),
+        values,
+        first.dtype,
+        first.dims,
+        first.pad,
+        lengths,
+        first.attrs,
+        first.coords,
     )
 
 
@@ -605,9 +685,7 @@ def learnt(name: str, column: Column, said: Output | None) -> Variable:
     attrs |= said.attrs if said is not None else {}
     if column.pad is not None:
         attrs["length"] = f"{name}_length"
-    return Variable(
-        name, column.dtype, column.dims, column.values.shape[1:], column.pad, attrs
-    )
+    return Variable(name, column.dtype, column.dims, column.values.shape[1:], column.pad, attrs)
 
 
 def shape_fault(variable: Variable, column: Column) -> str | None:
@@ -617,7 +695,7 @@ def shape_fault(variable: Variable, column: Column) -> str | None:
     given = _shape_text(column.dims, column.values.shape[1:])
     stored = _shape_text(variable.dims, variable.shape)
     hint = ""
-    if len(column.dims) == len(variable.dims) == 1 and math.prod(variable.shape):
+    if len(column.dims) == len(variable.dims) == 1 and all(variable.shape):
         hint = (
             f"; where lengths vary, declare outputs={{{variable.name!r}: sk.output(dims="
             f"{variable.dims[0]!r}, size=..., pad=True)}}"

@@ -8,7 +8,7 @@ import hashlib
 import keyword
 import struct
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
@@ -291,7 +291,7 @@ def _identifier(name: str) -> str:
     return f"{letters}_" if keyword.iskeyword(letters) else letters
 
 
-def parameter(name: str, given: Any) -> Parameter:
+def parameter(name: object, given: Any) -> Parameter:
     """A parameter from a name and whatever a person gave as its values.
 
     Raises
@@ -300,25 +300,15 @@ def parameter(name: str, given: Any) -> Parameter:
         If the values are of mixed or unsupported types, NaN or given twice; the message names
         the parameter, the value and what to do.
     """
-    check_name(name, "parameter")
-    said = given if isinstance(given, Values) else Values(given)
-    data, dims = said.data, said.dims
-    units, long_name, weights, role = said.units, said.long_name, said.weights, said.role
-    attrs = getattr(data, "attrs", None)
-    if isinstance(attrs, Mapping):
-        units = units if units is not None else attrs.get("units")
-        long_name = long_name if long_name is not None else attrs.get("long_name")
-        weights = weights if weights is not None else attrs.get("weights")
-        if not isinstance(given, Values) and attrs.get("role") in ROLES:
-            role = attrs["role"]
-        if dims is None:
-            dims = _own_dims(data)
+    name = check_name(name, "parameter")
+    said = said_of(given)
+    data, units, long_name = said.data, said.units, said.long_name
     objects: tuple[Any, ...] | None = None
     if isinstance(data, Mapping):
         objects = tuple(data.values())
         data = _labels(name, data)
     array = canonical(name, data)
-    dims = dims if dims is not None else (name,)
+    dims = said.dims if said.dims is not None else (name,)
     for dim in dims:
         check_name(dim, "dim")
     if len(set(dims)) != len(dims):
@@ -334,13 +324,43 @@ def parameter(name: str, given: Any) -> Parameter:
     for word, text in (("units", units), ("long_name", long_name)):
         if text is not None and not isinstance(text, str):
             raise TypeError(f"{word} of parameter {name!r} is {text!r}; give a string")
-    return Parameter(name, array, dims, role, units, long_name, weights, objects)
+    return Parameter(name, array, dims, said.role, units, long_name, said.weights, objects)
 
 
-def _own_dims(data: Any) -> tuple[str, ...] | None:
-    """Dims that an xarray object was given, None for others and where xarray made them up."""
+def said_of(given: Any) -> Values:
+    """Values with what is said of them, by :func:`values` or an xarray object's dims and attrs."""
+    said = given if isinstance(given, Values) else Values(given)
+    data = said.data
     dims = tuple(str(dim) for dim in getattr(data, "dims", ()))
-    return None if not dims or dims[0] == "dim_0" else dims
+    if said.dims is None and dims and dims[0] != "dim_0":  # which xarray makes up
+        said = replace(said, dims=dims)
+    attrs = getattr(data, "attrs", None)
+    if not isinstance(attrs, Mapping):
+        return said
+    role = attrs.get("role") if said.data is given else None
+    weights = attrs.get("weights")
+    return replace(
+        said,
+        role=role if role in ROLES else said.role,
+        units=attrs.get("units") if said.units is None else said.units,
+        long_name=attrs.get("long_name") if said.long_name is None else said.long_name,
+        weights=weights if said.weights is None and weights in WEIGHTS else said.weights,
+    )
+
+
+def named(given: object, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters given as a mapping and by keyword, as one mapping."""
+    if given is None:
+        return dict(more)
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{_cut(repr(given))} is a {type(given).__name__}; give a mapping from names, or "
+            "keywords"
+        )
+    for name in given:
+        if name in more:
+            raise ValueError(f"{name!r} is given in the mapping and by keyword; drop one")
+    return {**given, **more}
 
 
 def _labels(name: str, data: Mapping[Any, Any]) -> list[str]:
@@ -356,6 +376,8 @@ def _labels(name: str, data: Mapping[Any, Any]) -> list[str]:
 
 def canonical(name: str, data: Any) -> NDArray[Any]:
     """Values as one of the dtypes that a parameter may have, or an error that names the misfit."""
+    if hasattr(data, "dims") and hasattr(data, "to_index"):  # of xarray
+        data = data.to_index() if data.ndim == 1 else data.values
     if isinstance(data, str | bytes) or not isinstance(data, Iterable) or _is_one(data):
         data = [data]
     if isinstance(data, set | frozenset):

@@ -44,7 +44,7 @@ from sweepkit.resume import (
     neutral_parameters,
     stale_codes,
 )
-from sweepkit.simulator import cell_sources, uses_global_random
+from sweepkit.simulator import cell_sources, patchable, uses_global_random
 from sweepkit.status import NAMES, Progress, Status
 from sweepkit.stores.zarr import ZarrStore, replace_file
 from sweepkit.sweep import Sweep
@@ -223,6 +223,7 @@ class Session:
             uses_global_random(self.sweep.simulator),
             cell_sources(self.sweep.simulator),
             str(self.store.beside / "scratch") if self.settings.keep_scratch else None,
+            patchable(self.sweep.simulator),
         )
         limited = any(one is not None for one in self.settings.timeout)
         with self.executor.hold(task, timeout=self._limit if limited else None) as crew:
@@ -633,7 +634,8 @@ class Session:
         if outputs:
             self._check_outputs(layout)
             self._check_requirements(layout)
-        self.store.create(layout, self.grid.parameters, self._declaration({}))
+        with self.store.rewriting() as fresh:
+            fresh.create(layout, self.grid.parameters, self._declaration({}))
         self._created = True
         self._blocks = Blocks(self.store)
         early, self._early = self._early, []

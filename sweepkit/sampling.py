@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.grid import Grid
-from sweepkit.parameters import Values, check_name, parameter
+from sweepkit.parameters import Values, check_name, named, parameter
 
 __all__ = ["latin_hypercube", "sobol"]
 
@@ -68,9 +68,10 @@ def latin_hypercube(
     """
     from scipy.stats import qmc
 
-    space = {**(domains or {}), **more}
-    _check_size(size, "size")
-    _check_size(batches, "batches")
+    space = named(domains, more)
+    _check_whole("size", size, 1)
+    _check_whole("batches", batches, 1)
+    _check_whole("seed", seed, 0)
     draws = [
         qmc.LatinHypercube(d=max(len(space), 1), rng=np.random.default_rng([seed, batch])).random(
             size
@@ -119,16 +120,20 @@ def sobol(
     """
     from scipy.stats import qmc
 
-    space = {**(domains or {}), **more}
-    _check_size(size, "size")
+    space = named(domains, more)
+    _check_whole("size", size, 1)
+    _check_whole("seed", seed, 0)
     engine = qmc.Sobol(d=max(len(space), 1), scramble=True, rng=np.random.default_rng(seed))
     exponent = max(int(size) - 1, 0).bit_length()  # whole powers of two draw without a warning
     return _sampled(space, engine.random_base2(exponent)[:size], dim)
 
 
-def _check_size(size: object, word: str) -> None:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ValueError(f"{word} is {size!r}; give a whole number of at least 1")
+def _check_whole(word: str, number: object, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
+        raise ValueError(
+            f"{word} is {number!r}; give a whole number of at least {least} (parameters of the "
+            f"name {word!r} go into a mapping)"
+        )
 
 
 def _sampled(space: Mapping[str, Any], unit: NDArray[np.float64], dim: str) -> Grid:
@@ -138,43 +143,68 @@ def _sampled(space: Mapping[str, Any], unit: NDArray[np.float64], dim: str) -> G
     if dim in space:
         raise ValueError(f"dim {dim!r} has the name of a parameter; give the dim another name")
     made = []
+    points = 1.0
     for name, column in zip(space, unit.T, strict=True):
         said = space[name] if isinstance(space[name], Values) else Values(space[name])
         if said.dims is not None:
             raise ValueError(f"parameter {name!r} is sampled and cannot have dims of its own")
-        draw, objects = _domain(name, said.data)
-        data: Any = draw(column)
-        one = parameter(name, replace(said, data=data, dims=(dim,)))
-        if objects is not None:
-            one = replace(one, objects=tuple(objects[label] for label in one.values))
+        domain = _domain(name, said.data)
+        points *= domain.size
+        one = parameter(name, replace(said, data=domain.draw(column), dims=(dim,)))
+        if isinstance(said.data, Mapping):
+            one = replace(one, objects=tuple(said.data[label] for label in one.values))
         made.append(one)
-    return Grid(tuple(made))
+    if points < len(unit):
+        raise ValueError(
+            f"the domains of {', '.join(map(repr, space))} hold {int(points):,} points in all, but "
+            f"{len(unit):,} are to be drawn; draw fewer, or cross them all with sk.grid"
+        )
+    try:
+        return Grid(tuple(made))
+    except ValueError as fault:
+        raise ValueError(
+            f"{fault}; of the domains' {points:,.0f} points some were drawn twice: draw fewer, or "
+            "cross them all with sk.grid"
+        ) from None
 
 
-def _domain(
-    name: str, domain: Any
-) -> tuple[Callable[[NDArray[np.float64]], Any], Mapping[str, Any] | None]:
-    """How uniform numbers in [0, 1) become values, and the objects behind labels."""
-    if hasattr(domain, "ppf"):
-        return lambda u: np.asarray(domain.ppf(u)), None
-    if isinstance(domain, Mapping):
-        labels = np.array([*parameter(name, Values(domain)).values], dtype=object)
-        return lambda u: labels[_level(u, len(labels))], domain
+@dataclass(frozen=True)
+class _Domain:
+    """What a parameter is drawn from: uniform numbers in [0, 1) to values, and how many values."""
+
+    draw: Callable[[NDArray[np.float64]], Any]
+    size: float = np.inf
+
+
+def _domain(name: str, domain: Any) -> _Domain:
+    quantile = getattr(domain, "ppf", None) or getattr(domain, "icdf", None)
+    if quantile is not None:
+        whole = hasattr(domain, "pmf")
+        return _Domain(lambda u: _quantiles(quantile, u, whole))
     if isinstance(domain, tuple) and len(domain) == 2 and all(map(_is_number, domain)):
         low, high = float(domain[0]), float(domain[1])
-        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        if not (np.isfinite(high - low) and low < high):
             raise ValueError(
                 f"range ({domain[0]!r}, {domain[1]!r}) of parameter {name!r} is empty or "
                 "unbounded; give (low, high) with low < high"
             )
-        return lambda u: low + (high - low) * u, None
+        return _Domain(lambda u: low + (high - low) * u)
+    if isinstance(domain, range) and len(domain):  # may be much too long to be listed
+        return _Domain(lambda u: domain.start + domain.step * _level(u, len(domain)), len(domain))
     if isinstance(domain, str) or not hasattr(domain, "__len__"):
         raise TypeError(
             f"domain {domain!r} of parameter {name!r} cannot be drawn from; give (low, high), "
             "a range of integers, a list of categories or a scipy distribution"
         )
-    categories = parameter(name, Values(domain)).values
-    return lambda u: categories[_level(u, len(categories))], None
+    categories = parameter(name, Values(domain, dims=(name,)))
+    Grid((categories,))  # refuses what is given twice
+    return _Domain(lambda u: categories.values[_level(u, categories.size)], categories.size)
+
+
+def _quantiles(quantile: Callable[..., Any], u: NDArray[np.float64], whole: bool) -> NDArray[Any]:
+    drawn = np.asarray(quantile(np.maximum(u, 2.0**-64)))  # the quantile of 0 may be infinite
+    integral = whole and np.isfinite(drawn).all() and (drawn == np.rint(drawn)).all()
+    return drawn.astype(np.int64) if integral else drawn
 
 
 def _is_number(item: object) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import linecache
 import os
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,14 +80,16 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
     name = simulator_name(function)
     if not callable(function):
         raise TypeError(
-            f"the simulator is {function!r}, a {type(function).__name__}; give a function of the "
-            "parameters"
+            f"the simulator is {function!r}, of type {type(function).__name__}; give a function "
+            "of the parameters"
         )
-    for kind, found in (
-        ("coroutine", inspect.iscoroutinefunction(function)),
-        ("generator", inspect.isgeneratorfunction(function)),
+    call = getattr(type(function), "__call__", None)
+    for kind, is_one in (
+        ("coroutine", inspect.iscoroutinefunction),
+        ("generator", inspect.isgeneratorfunction),
+        ("asynchronous generator", inspect.isasyncgenfunction),
     ):
-        if found:
+        if is_one(function) or is_one(call):
             raise TypeError(
                 f"simulator {name!r} is a {kind} function; give a plain function that returns "
                 "its outputs"
@@ -169,6 +174,10 @@ def _codes(function: object, seen: set[int]) -> Iterator[types.CodeType]:
             helper = inner.__globals__.get(name)
             if isinstance(helper, types.FunctionType) and not _installed(helper):
                 yield from _codes(helper, seen)
+    for cell in inner.__closure__ or ():
+        with suppress(ValueError):  # an empty cell
+            if isinstance(cell.cell_contents, types.FunctionType):
+                yield from _codes(cell.cell_contents, seen)
 
 
 def _installed(function: types.FunctionType) -> bool:
@@ -182,6 +191,28 @@ def uses_global_random(function: object) -> bool:
     alone; else before each batch, which is cheaper.
     """
     return any("random" in code.co_names for code in _codes(function, set()))
+
+
+def patchable(function: object) -> tuple[tuple[str, str], ...]:
+    """Attributes of modules that a simulator's code might set, as in ``math.pi = 3``.
+
+    They are looked at after each run; most simulators set none, which costs nothing.
+    """
+    scope = getattr(inspect.unwrap(function) if callable(function) else None, "__globals__", {})
+    found: set[tuple[str, str]] = set()
+    for code in _codes(function, set()):
+        names = {
+            one.argval
+            for one in dis.get_instructions(code)
+            if one.opname in ("STORE_ATTR", "DELETE_ATTR")
+        }
+        if {"setattr", "delattr"} & set(code.co_names):
+            names |= {one for one in code.co_consts if isinstance(one, str)}
+        for reached in code.co_names if names else ():
+            module = scope.get(reached, sys.modules.get(reached))
+            if isinstance(module, types.ModuleType):
+                found |= {(module.__name__, name) for name in names}
+    return tuple(sorted(found))
 
 
 def cell_sources(function: object) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,7 @@ def run_keys(
         if streams == "common" and one.role == "design":
             continue
         positions = index[one.dim]
-        if one.size <= count:
-            keys = one.keys()[positions]
-        else:
-            keys = one.keys(positions)
+        keys = one.keys()[positions] if one.size <= count else one.keys(positions)
         neutral = _neutral(one, was)
         if neutral is not None:
             keys = np.where((keys == neutral).all(axis=1, keepdims=True), np.uint64(0), keys)
@@ -61,9 +59,9 @@ def run_keys(
 
 def _neutral(one: Parameter, was: Mapping[str, Parameter] | None) -> NDArray[np.uint64] | None:
     if was is not None and one.name in was:
-        return was[one.name].keys()[0]
+        return was[one.name].keys()
     if one.name == REPLICATE and one.role == "replicate":
-        return one.keys(np.array([0]))[0] if one.values[0] == 0 else None
+        return replace(one, values=np.array([0])).keys()
     return None
 
 

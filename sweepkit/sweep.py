@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import xarray as xr
+import numpy as np
 
 from sweepkit.expressions import Expression
 from sweepkit.format1 import RESERVED
 from sweepkit.grid import Grid, grid
 from sweepkit.identity import Identity, identify
 from sweepkit.outputs import Output, name_fault
-from sweepkit.requirements import Requirement, requirement
+from sweepkit.requirements import collect
 from sweepkit.simulator import Call, call_of, simulator_name
 from sweepkit.streams import STREAMS
 
@@ -79,20 +79,20 @@ class Sweep:
         def settle(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        if not isinstance(self.grid, Grid):
-            settle("grid", grid(self.grid))
-        settle("name", self.name or simulator_name(self.simulator))
-        settle("requirements", _requirements(self.requirements))
-        settle("outputs", dict(self.outputs))
+        declared: Any = self.grid
+        settle("grid", declared if isinstance(declared, Grid) else grid(declared))
+        settle("name", _text("name", self.name) or simulator_name(self.simulator))
+        settle("requirements", collect(self.requirements))
+        settle("outputs", _mapping(self.outputs))
         self._check_names()
         if self.streams not in STREAMS:
             raise ValueError(f"streams {self.streams!r} is none of {', '.join(STREAMS)}")
         for word, number, least in (("entropy", self.entropy, 0), ("threads", self.threads, 1)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+            if not whole or number < least:
                 raise ValueError(f"{word} is {number!r}; give a whole number of at least {least}")
-        version: object = self.version
-        if version is not None and not isinstance(version, str):
-            raise TypeError(f"version {version!r} is no string")
+            settle(word, int(number))
+        _text("version", self.version or "")
         settle("call", call_of(self.simulator, self.grid))
 
     call: Call = field(init=False, repr=False)
@@ -100,11 +100,11 @@ class Sweep:
     def _check_names(self) -> None:
         taken = {*self.grid.names, *self.grid.dims, *(n for n, _ in self.grid.derived)}
         taken |= {dim for one in self.grid.parameters for dim in one.dims}
-        for one in (*self.grid.names, *self.grid.dims, *(n for n, _ in self.grid.derived)):
-            if one in RESERVED:
-                raise ValueError(
-                    f"{one!r} is the name of a variable of the store; rename the parameter or dim"
-                )
+        for one in sorted(taken & RESERVED):
+            raise ValueError(
+                f"{one!r} is the name of a variable of the store; rename the parameter or dim"
+            )
+        sizes: dict[str, tuple[str, int]] = {}
         for name, said in self.outputs.items():
             wrong = name_fault(name)
             if wrong is not None:
@@ -119,6 +119,19 @@ class Sweep:
                     f"output {name!r} has a name or dim, {clash!r}, of a parameter or dim of the "
                     "grid; rename one"
                 )
+            for dim in said.dims or ():
+                if dim in own or dim in self.outputs:
+                    raise ValueError(
+                        f"output {name!r} has a dim {dim!r}, which is also the name of an output; "
+                        "rename one"
+                    )
+            for dim, size in zip(said.dims or (), said.size or (), strict=False):
+                other, known = sizes.setdefault(dim, (name, size))
+                if known != size:
+                    raise ValueError(
+                        f"dim {dim!r} has {size} entries in output {name!r} and {known} in "
+                        f"{other!r}; give one of them a dim of its own"
+                    )
             if f"{name}_length" in self.outputs and said.pad:
                 raise ValueError(
                     f"output '{name}_length' has the name kept for the lengths of {name!r}; "
@@ -169,11 +182,16 @@ class Sweep:
         )
 
 
-def _requirements(given: Sequence[Any]) -> tuple[Requirement, ...]:
-    if isinstance(given, str | Requirement) or callable(given):
-        given = (given,)
-    if isinstance(given, xr.Dataset) or not isinstance(given, Sequence):
+def _text(word: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{word} of the sweep is {given!r}; give a string")
+    return given
+
+
+def _mapping(outputs: object) -> dict[Any, Any]:
+    if not isinstance(outputs, Mapping):
         raise TypeError(
-            f"requirements are {given!r}; give a list of comparisons, as in ['steps >= 500']"
+            f"outputs are {outputs!r}; give a mapping from names, as in "
+            "{'angle': sk.output(dims='time')}"
         )
-    return tuple(requirement(one) for one in given)
+    return dict(outputs)

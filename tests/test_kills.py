@@ -10,28 +10,29 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import select
 import signal
 import subprocess
 import textwrap
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
+import psutil
 import pytest
 
 import sweepkit as sk
+from sweepkit.status import Status
 
 HARNESS = '''
 import json, os, random, signal, sys, traceback
 import numpy as np
 import xarray as xr
 import sweepkit as sk
-from sweepkit import blocks, format1, reading, run, workbench, amend
-from sweepkit.executors import joblib
-from sweepkit.stores import zarr
+from sweepkit import amend, format1, reading
+import sweepkit.run
+session = sys.modules["sweepkit.run"]
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 WRITES = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
@@ -67,7 +68,6 @@ def finished():
     }
 
 ADDED = {}
-PARTS = lambda: None
 
 def child(work, number=None):
     pid = os.fork()
@@ -163,14 +163,11 @@ SCENARIOS = {
         SHOWN = ["a", "b"]
         POINTS = [(float(a), float(b)) for a in range(4) for b in range(5)]
         def expected(a, b): return 10 * a + b
+        session.SLOW = -1.0
         def f(a, b):
             note(a, b)
-            return 10.0 * a + b
-        f2 = lambda a, b: {"y": f(a, b)}
-        def act():
-            real = run.Session._maybe_flush
-            run.SLOW = -1.0
-            sweep_into(sk.Sweep(f2, sk.grid(a=range(4), b=range(5)), version="1"))
+            return {"y": 10.0 * a + b}
+        def act(): sweep_into(sk.Sweep(f, sk.grid(a=range(4), b=range(5))))
     """,
     "growth": """
         format1.BLOCK_RUNS, format1.ROOM = 4, 0
@@ -269,7 +266,7 @@ def killed(tmp_path: Path, finish: Callable[..., str], name: str, wanted: int) -
 def test_a_kill_at_some_changes_of_the_file_system_loses_nothing(
     tmp_path: Path, finish: Callable[..., str], name: str
 ) -> None:
-    said = killed(tmp_path, finish, name, 12)
+    said = killed(tmp_path, finish, name, 3)
     assert said["wrong"] == []
 
 
@@ -281,3 +278,171 @@ def test_a_kill_at_every_change_of_the_file_system_loses_nothing(
     said = killed(tmp_path, finish, name, 10**6)
     assert said["wrong"] == []
     assert said["tried"] == said["changes"]
+
+
+# --- kills and interrupts from outside, with workers -------------------------------------------
+
+DRIVER = """
+import os, sys
+import sweepkit as sk
+
+def f(a, b):
+    line = f"{a} {b}\\n".encode()
+    for path in (FIFO, LEDGER):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.write(file, line)
+        os.close(file)
+    return {"y": 100 * a + b, "text": "x" * (b % 5)}
+
+if __name__ == "__main__":
+    FIFO, LEDGER = os.path.abspath("fifo"), os.path.abspath("ledger")
+    session = sys.modules.get("sweepkit.run") or __import__("sweepkit.run").run
+    sys.modules["sweepkit.run"].SLOW = -1.0
+    grid = sk.grid(a=range(int(sys.argv[3])), b=range(40))
+    sk.run(sk.Sweep(f, grid, version="1"), "a.zarr", backend=sys.argv[1], n_jobs=int(sys.argv[2]),
+           progress=False)
+    print("finished")
+"""
+
+
+class Ledger:
+    """Which runs were started, told as it happens by a pipe and kept in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ledger"
+        self.path.touch()
+        os.mkfifo(folder / "fifo")
+        self._pipe = os.open(folder / "fifo", os.O_RDWR | os.O_NONBLOCK)
+
+    def wait(self, count: int, process: subprocess.Popen[str], seconds: float = 60) -> None:
+        """Until so many more runs were started, or the process has ended."""
+        seen, end = 0, time.monotonic() + seconds
+        while seen < count and process.poll() is None:
+            assert time.monotonic() < end, f"{seen} of {count} runs in {seconds} s"
+            if select.select([self._pipe], [], [], 0.2)[0]:
+                seen += os.read(self._pipe, 4096).count(b"\n")
+
+    def drain(self, seconds: float) -> None:
+        """Let runs go on for a moment."""
+        select.select([], [], [], seconds)
+        while select.select([self._pipe], [], [], 0)[0]:
+            os.read(self._pipe, 65536)
+
+    def runs(self) -> Counter[tuple[int, int]]:
+        lines = self.path.read_text().splitlines()
+        return Counter(tuple(map(int, line.split())) for line in lines)  # type: ignore[misc]
+
+    def close(self) -> None:
+        os.close(self._pipe)
+
+
+def done_points(path: Path) -> set[tuple[int, int]]:
+    """Points that count as done, all with the right values."""
+    if not (path / "zarr.json").exists():
+        return set()
+    ds = sk.open(path).load()
+    points = set()
+    for i, a in enumerate(ds["a"].values.tolist()):
+        for j, b in enumerate(ds["b"].values.tolist()):
+            if ds["status"].values[i, j] == Status.DONE:
+                points.add((a, b))
+                assert ds["y"].values[i, j] == 100 * a + b
+                assert ds["text"].values[i, j] == "x" * (b % 5)
+    return points
+
+
+def end_of_family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def killed_drivers(tmp_path: Path, start: Callable[..., subprocess.Popen[str]], count: int) -> None:
+    chance = random.Random(count)
+    ledger = Ledger(tmp_path)
+    total = 25 * 40
+    try:
+        for trial in range(count):
+            backend = ("loky", "sequential", "loky", "threading")[trial % 4]
+            before = ledger.runs()
+            kept = done_points(tmp_path / "a.zarr")
+            process = start(DRIVER, backend, 2, 25 if len(kept) < total - 200 else 10**3)
+            ledger.wait(chance.randint(1, 30), process)
+            ledger.drain(chance.random() * 0.1)
+            workers = end_of_family(process)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            _, alive = psutil.wait_procs(workers, timeout=10)
+            assert not alive, "workers outlive their driver"
+            again = ledger.runs() - before
+            assert not kept & set(again), "counted done, and run again"
+            assert max(again.values(), default=1) == 1, "run twice by one driver"
+            assert done_points(tmp_path / "a.zarr") >= kept, "lost"
+    finally:
+        ledger.close()
+
+
+def test_a_driver_killed_six_times_keeps_what_counted_as_done(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    killed_drivers(tmp_path, start, 6)
+
+
+@pytest.mark.slow
+def test_a_driver_killed_thirty_times_keeps_what_counted_as_done(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    killed_drivers(tmp_path, start, 30)
+
+
+def test_resume_after_a_kill_runs_exactly_the_missing_runs_at_once(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    ledger = Ledger(tmp_path)
+    try:
+        process = start(DRIVER, "loky", 2, 5)
+        ledger.wait(20, process)
+        process.kill()
+        process.wait()
+        kept = done_points(tmp_path / "a.zarr")
+        before = ledger.runs()
+        again = start(DRIVER, "loky", 2, 5)
+        out, err = again.communicate(timeout=60)
+        assert "finished" in out, err
+        ran = ledger.runs() - before
+        everything = {(a, b) for a in range(5) for b in range(40)}
+        late = set(ran) & kept
+        assert not late
+        assert set(ran) == everything - kept
+        assert done_points(tmp_path / "a.zarr") == everything
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading", "sequential"])
+def test_an_interrupt_keeps_finished_runs_leaves_no_children_and_resumes(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], backend: str
+) -> None:
+    ledger = Ledger(tmp_path)
+    try:
+        process = start(DRIVER, backend, 2, 10**3)
+        ledger.wait(30, process)
+        workers = end_of_family(process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode in (1, -signal.SIGINT, 130)
+        assert err.rstrip().endswith("KeyboardInterrupt")
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        assert not alive
+        before, kept = ledger.runs(), done_points(tmp_path / "a.zarr")
+        assert kept
+        status = sk.open(tmp_path / "a.zarr", mask=False)["status"].values
+        assert set(status.ravel().tolist()) <= {Status.DONE, Status.PENDING}
+        again = start(DRIVER, backend, 2, 10**3)
+        ledger.wait(30, again)
+        again.kill()
+        again.wait()
+        assert not set(ledger.runs() - before) & kept
+    finally:
+        ledger.close()

@@ -6,6 +6,8 @@ or a `Table`, which codes the runs once for all of them.
 
 # Eager on purpose: several functions carry their module's name, and a later first import of such a
 # module would put the module in the function's place. Nothing here imports scipy or scikit-learn.
+from sweepkit.analysis.boundary import counterexample, explain, safe_box
+from sweepkit.analysis.distributions import distribution
 from sweepkit.analysis.interactions import combinations, pairs
 from sweepkit.analysis.islands import islands
 from sweepkit.analysis.kinds import kinds
@@ -18,6 +20,7 @@ from sweepkit.analysis.rates import (
     rate,
 )
 from sweepkit.analysis.regions import Regions, regions
+from sweepkit.analysis.robustness import robustness
 from sweepkit.analysis.sensitivity import importance
 from sweepkit.analysis.table import Table, UnanswerableError, table
 
@@ -28,6 +31,9 @@ __all__ = [
     "anytime_interval",
     "combinations",
     "convergence",
+    "counterexample",
+    "distribution",
+    "explain",
     "failure_interval",
     "failure_rate",
     "held_up",
@@ -37,5 +43,7 @@ __all__ = [
     "pairs",
     "rate",
     "regions",
+    "robustness",
+    "safe_box",
     "table",
 ]

@@ -306,7 +306,7 @@ def count(
         rate_ = failing / known
         floor, ceiling = failing / (known + unknown), (failing + unknown) / (known + unknown)
 
-    exact = all(_exact_along(t, d) for d in t.dims if d not in fixed)
+    exact = all(exact_along(t, d) for d in t.dims if d not in fixed)
     repeats = None if by_replicate else t.points
     many = np.zeros(n_cells, dtype=bool)
     n_seen = n_known.astype(np.float64)
@@ -349,7 +349,8 @@ def count(
     )
 
 
-def _exact_along(t: Table, dim: str) -> bool:
+def exact_along(t: Table, dim: str) -> bool:
+    """Whether averaging along a dim is a census: a crossed parameter that is no replicate."""
     axis = t.axes[t.dims.index(dim)]
     return t.shape[t.dims.index(dim)] == 1 or (axis is not None and axis.role != "replicate")
 
@@ -585,8 +586,7 @@ def failure_rate(
     [0.0, 0.5]
     """
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
-    kept = _kept(t, by, over)
-    split = cells(t, kept)
+    split = cells(t, kept(t, by, over))
     counts = count(
         t,
         split.cell,
@@ -621,9 +621,10 @@ def failure_rate(
     )
 
 
-def _kept(
+def kept(
     t: Table, by: str | Sequence[str] | None, over: str | Sequence[str] | None
 ) -> list[str] | None:
+    """The parameters that a result keeps; None is the design."""
     if by is not None and over is not None:
         raise ValueError("give by= (what to keep) or over= (what to average over), not both")
     if over is not None:
@@ -633,10 +634,10 @@ def _kept(
         return [p.name for p in t.parameters if p.name not in dropped]
     if by is None:
         return None
-    kept = [by] if isinstance(by, str) else list(by)
-    for name in kept:
+    names = [by] if isinstance(by, str) else list(by)
+    for name in names:
         t[name]
-    return kept
+    return names
 
 
 def basis_sentence(counts: Counts) -> str:
@@ -690,7 +691,7 @@ def rate(
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     if not 0 < width < 1:
         raise ValueError(f"width={width!r} must lie between 0 and 1, as 0.05 does")
-    split = cells(t, _kept(t, by, None) or [])
+    split = cells(t, kept(t, by, None) or [])
     counts = count(
         t,
         split.cell,
@@ -792,7 +793,7 @@ def convergence(
     looks = np.unique(np.geomspace(1, len(order), points).round().astype(np.int64))
     failing = np.cumsum(what == FAILED)[looks - 1]
     errored = np.cumsum(what == ERRORED)[looks - 1]
-    crossed = all(_exact_along(t, d) for d in t.dims) or t.points is not None
+    crossed = all(exact_along(t, d) for d in t.dims) or t.points is not None
     total = float((outcome != SKIPPED).sum() if recorded else len(order)) if crossed else np.inf
     interval = anytime_interval(failing, looks, total, level=level, n_unknown=errored)
     with np.errstate(invalid="ignore", divide="ignore"):

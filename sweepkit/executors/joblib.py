@@ -17,7 +17,7 @@ from sweepkit.evaluate import (
     Task,
     TextCapture,
     evaluate,
-    kept_global_random,
+    kept_surroundings,
     remember_sources,
     routed_prints,
 )
@@ -101,11 +101,11 @@ class JoblibExecutor:
             with Fleet(task, self._workers, timeout, *self._recycle) as fleet:
                 yield fleet
         elif self.backend == "sequential":
-            with _limited(task), routed_prints() as route, kept_global_random():
+            with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
                 self._here = Station(TextCapture())
                 yield _Here(task, self._here, route)
         elif self.backend == "threading":
-            with _limited(task), routed_prints() as route:
+            with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
                 yield _Threads(task, self._workers, route)
         else:
             yield _Registered(task, self._workers, self.backend)

@@ -54,7 +54,7 @@ class ZarrStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.root = Path(path)
+        self.root = Path(path).absolute()  # runs in this process may change its working directory
         self.beside = self.root.with_name(self.root.name + ".sweepkit")
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self.layout = Layout({}, (), {})
@@ -119,7 +119,7 @@ class ZarrStore:
             return True
         if self.root.exists():
             foreign = (
-                sorted(p.name for p in self.root.iterdir() if not (p / "zarr.json").exists())
+                sorted(one.name for one in self.root.iterdir())
                 if self.root.is_dir()
                 else [self.root.name]
             )
@@ -138,9 +138,7 @@ class ZarrStore:
     ) -> None:
         """Make the arrays, then commit the layout by the root, last."""
         self.layout = layout
-        if self.root.exists():
-            shutil.rmtree(self.root)  # arrays of a creation that was never committed
-        self.root.mkdir(parents=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         for one in parameters:
             self._make_coordinate(one)
         for variable in layout.variables.values():
@@ -169,8 +167,7 @@ class ZarrStore:
         dims: tuple[str, ...],
     ) -> zarr.Array[Any]:
         array = zarr.create_array(
-            LocalStore(self.root),
-            name=variable.name,
+            LocalStore(self.root / variable.name),  # by name within the root, it would make a root
             shape=shape,
             chunks=chunks,
             dtype=str if variable.dtype == "str" else variable.stored_dtype,
@@ -230,6 +227,9 @@ class ZarrStore:
         """
         self._mend_root()
         root = read_root(self.root)
+        if _loads(self.beside / "root.json") != root:  # of before a swap, or never committed
+            with suppress(OSError):
+                replace_file(self.beside / "root.json", json.dumps(root))
         self.attributes = root["attributes"]
         committed = root["consolidated_metadata"]["metadata"]
         for path in self.root.glob("*/zarr.json"):
@@ -271,7 +271,7 @@ class ZarrStore:
         """The Zarr array of a variable or coordinate."""
         if name not in self._arrays:
             self._arrays[name] = zarr.open_array(
-                LocalStore(self.root), path=name, mode="r+", zarr_format=3
+                LocalStore(self.root / name), mode="r+", zarr_format=3
             ).with_config({"write_empty_chunks": True})
         return self._arrays[name]
 
@@ -398,7 +398,7 @@ class ZarrStore:
 
     @contextmanager
     def rewriting(self) -> Iterator[ZarrStore]:
-        """A new store to be filled; it takes this one's place at the end, all at once.
+        """A new store to be filled; it takes this one's place, if any, at the end, all at once.
 
         A kill at any moment leaves the old store or the new one; the swap is finished by whoever
         opens the store next.

@@ -103,7 +103,8 @@ def main() -> None:
         print(f"{name:17s} {each}")
         print(
             f"{'':17s} total {total:.2f} s ({total / WANTED_S:.2f} of wanted), "
-            f"floor {floor:.3f} s, ratio {total / floor:.1f}; peak {peak_mb():.0f} MB, {before:.0f} before"
+            f"floor {floor:.3f} s, ratio {total / floor:.1f}; peak {peak_mb():.0f} MB, "
+            f"{before:.0f} before"
         )
         del ds
 

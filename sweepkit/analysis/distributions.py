@@ -1,0 +1,244 @@
+"""What an output looks like: quantiles, its distribution function, and the worst runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sweepkit.analysis.rates import cells, exact_along, failure_interval, kept
+from sweepkit.analysis.table import (
+    ERRORED,
+    FAILED,
+    PENDING,
+    Failed,
+    Floats,
+    Table,
+    UnanswerableError,
+    table,
+)
+
+__all__ = ["distribution"]
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+MAX_CELLS = 10_000
+
+
+def distribution(
+    ds: xr.Dataset | Table,
+    output: str,
+    by: str | Sequence[str] | None = None,
+    *,
+    quantiles: Sequence[float] = QUANTILES,
+    points: int = 101,
+    worst: int = 5,
+    level: float = 0.95,
+    requirements: Any = None,
+    failed: Failed = None,
+) -> xr.Dataset:
+    """What an output looks like over runs: quantiles, distribution function, worst runs.
+
+    Parameters
+    ----------
+    ds : Dataset or Table
+    output : str
+        An output with one number per run.
+    by : str or sequence of str, optional
+        Parameters to keep; by default all runs are taken together.
+    quantiles : sequence of float
+        Between 0 and 1.
+    points : int
+        Values at which the distribution function is given: evenly spaced quantiles of all runs.
+    worst : int
+        Runs shown at either end.
+    level : float
+        Coverage of each quantile's interval, and of the band around the whole function.
+    requirements, failed : optional
+        As in `table`; not needed.
+
+    Returns
+    -------
+    Dataset
+        Over the dims of `by`: ``n_run`` (finished, with a number), ``n_unknown`` (pending or
+        errored), ``n_nan``. With ``quantile``: ``value``, ``low``, ``high`` in the output's
+        units; a bound is infinite where too few runs reach so far. With ``point``: ``at`` (a
+        value), ``share`` (of runs at or below it), ``share_low``, ``share_high``. With ``tail``
+        ("lowest", "highest") and ``place``: ``worst`` and ``worst_run`` (flat position in C
+        order; -1 where there are fewer). Values are NaN where no run has a number.
+        ``attrs["basis"]``: census (exact), sample (order statistics; the band of Dvoretzky,
+        Kiefer and Wolfowitz) or replicates (runs of a point together count as what they are
+        worth); unknown runs could lie anywhere and widen all of them.
+
+    Raises
+    ------
+    UnanswerableError
+        If no finished run has a number, or the runs hold several stages.
+    ValueError
+        If the output is not there or has dims of its own.
+
+    References
+    ----------
+    W. J. Conover, Practical Nonparametric Statistics (1999), 3.2, for quantiles; R. S. Woodruff,
+    J. Am. Stat. Assoc. 47 (1952), 635-646, for quantiles of clustered runs; P. Massart,
+    Ann. Probab. 18 (1990), 1269-1283, for the band.
+
+    Examples
+    --------
+    >>> ds = xr.Dataset({"peak": ("a", [1.0, 2.0, 3.0, 4.0])}, coords={"a": [0, 1, 2, 3]})
+    >>> distribution(ds, "peak", quantiles=[0.5])["value"].values.tolist()
+    [2.0]
+    """
+    q = np.asarray(quantiles, dtype=np.float64)
+    if not len(q) or ((q <= 0) | (q >= 1)).any():
+        raise ValueError(f"quantiles={quantiles!r} must lie between 0 and 1")
+    t = table(ds, failed=failed, requirements=requirements, errors="fail")
+    if t.stage is not None:
+        raise UnanswerableError("refined runs crowd where designs fail; select one stage")
+    y = _numbers(t, output)
+    split = cells(t, kept(t, by, None) or [])
+    if split.n > MAX_CELLS:
+        raise UnanswerableError(f"{split.n} cells by {split.dims}; at most {MAX_CELLS}")
+    exact = all(exact_along(t, d) for d in t.dims if d not in split.fixed)
+    repeats = None if split.by_replicate or t.points is None else t.points.of
+    known = ~np.isnan(y)
+    if not known.any():
+        raise UnanswerableError(f"no finished run of {t.n} has a number in {output!r}")
+    order = np.lexsort((y[known], split.cell[known]))
+    runs = np.flatnonzero(known)[order]
+    cell = split.cell[runs]
+    starts = np.searchsorted(cell, np.arange(split.n + 1))
+    unknown = np.bincount(
+        split.cell[(t.outcome == PENDING) | (t.outcome == ERRORED)], minlength=split.n
+    )
+    done = np.bincount(split.cell[t.outcome <= FAILED], minlength=split.n)
+    at = np.quantile(y[known], np.linspace(0, 1, points), method="inverted_cdf")
+    value, low, high = (np.full((split.n, len(q)), np.nan) for _ in range(3))
+    share, share_low, share_high = (np.full((split.n, points), np.nan) for _ in range(3))
+    tails, tail_runs = np.full((split.n, 2, worst), np.nan), np.full((split.n, 2, worst), -1)
+    weights = t.weights
+    for k in range(split.n):
+        mine = runs[starts[k] : starts[k + 1]]
+        if not len(mine):
+            continue
+        values = y[mine]
+        upto = _upto(weights, mine)
+        point = None if repeats is None else repeats[mine]
+        several = point is not None and len(np.unique(point)) > 1
+        census = exact and repeats is None
+        reach = _reach(q, values, upto, point if several else None, census, level, int(unknown[k]))
+        value[k] = values[_position(q, upto)]
+        low[k] = np.where(reach[0] <= 0, -np.inf, values[_position(reach[0], upto)])
+        high[k] = np.where(reach[1] > 1, np.inf, values[_position(reach[1].clip(0, 1), upto)])
+        independent = len(np.unique(point)) if several and point is not None else len(mine)
+        band = 0.0 if census else float(np.sqrt(np.log(2 / (1 - level)) / (2 * independent)))
+        below = np.concatenate([[0.0], upto])[np.searchsorted(values, at, side="right")]
+        total = len(mine) / (len(mine) + unknown[k])
+        share[k] = below
+        share_low[k] = (below - band).clip(0, 1) * total
+        share_high[k] = (below + band).clip(0, 1) * total + (1 - total)
+        m = min(worst, len(mine))
+        for j, some in enumerate((np.arange(m), len(mine) - 1 - np.arange(m))):
+            tails[k, j, :m], tail_runs[k, j, :m] = values[some], mine[some]
+    units = {"units": str(t.ds[output].attrs.get("units", ""))}
+    variables: dict[str, tuple[tuple[str, ...], NDArray[Any], dict[str, str]]] = {
+        "n_run": ((), np.diff(starts), {"units": "1"}),
+        "n_unknown": ((), unknown, {"units": "1"}),
+        "n_nan": ((), done - np.diff(starts), {"units": "1"}),
+        "value": (("quantile",), value, units),
+        "low": (("quantile",), low, units),
+        "high": (("quantile",), high, units),
+        "share": (("point",), share, {"units": "1"}),
+        "share_low": (("point",), share_low, {"units": "1"}),
+        "share_high": (("point",), share_high, {"units": "1"}),
+        "worst": (("tail", "place"), tails, units),
+        "worst_run": (("tail", "place"), tail_runs, {}),
+    }
+    basis = "census" if exact and repeats is None else "sample" if repeats is None else "replicates"
+    n_unknown = int(unknown.sum())
+    return xr.Dataset(
+        {
+            name: ((*split.dims, *own), values.reshape((*split.shape, *values.shape[1:])), attrs)
+            for name, (own, values, attrs) in variables.items()
+        },
+        coords={**split.coords, "quantile": q, "at": ("point", at), "tail": ["lowest", "highest"]},
+        attrs={
+            "output": output,
+            "level": level,
+            "basis": f"{basis}; {n_unknown} unknown runs as bounds" if n_unknown else basis,
+        },
+    )
+
+
+def _numbers(t: Table, output: str) -> Floats:
+    if output not in t.ds:
+        raise ValueError(f"output {output!r} is not a variable of this Dataset")
+    array = t.ds[output]
+    if set(array.dims) != set(t.dims):
+        raise ValueError(
+            f"output {output!r} lies along {array.dims}, the runs along {t.dims}; reduce it to "
+            f"one number per run first, as in ds.assign(peak=ds[{output!r}].max('step'))"
+        )
+    if array.dtype.kind not in "bfiu":
+        raise ValueError(f"output {output!r} is {array.dtype}, not a number")
+    y: Floats = array.transpose(*t.dims).values.reshape(-1).astype(np.float64)
+    y[t.outcome > FAILED] = np.nan
+    return y
+
+
+def _upto(weights: Floats | None, mine: NDArray[np.intp]) -> Floats:
+    """Share of the weight at or below each sorted run."""
+    if weights is None:
+        return np.arange(1, len(mine) + 1) / len(mine)
+    total = np.cumsum(weights[mine])
+    upto: Floats = total / total[-1]
+    return upto
+
+
+def _position(q: Floats, upto: Floats) -> NDArray[np.intp]:
+    return np.searchsorted(upto, q - 1e-12).clip(0, len(upto) - 1)
+
+
+def _reach(
+    q: Floats,
+    values: Floats,
+    upto: Floats,
+    point: NDArray[np.int64] | None,
+    census: bool,
+    level: float,
+    unknown: int,
+) -> tuple[Floats, Floats]:
+    """Shares of the known runs between which each quantile surely lies."""
+    n = len(values)
+    if census:
+        low, high = q.copy(), q.copy()
+    elif point is None:
+        from scipy.special import bdtr
+
+        # Order statistics l and u with P(l-th <= quantile <= u-th) >= level.
+        tail = (1 - level) / 2
+        below = bdtr(np.arange(n + 1)[None, :].astype(float), n, q[:, None])
+        rank_low = (below < tail).sum(axis=1)
+        rank_high = (below < 1 - tail).sum(axis=1) + 1
+        low, high = rank_low / n, rank_high / n
+    else:
+        worth = np.array([_worth(values <= values[i], point) for i in _position(q, upto)])
+        interval = failure_interval(q * worth, worth, level=level)
+        low, high = interval[:, 0], interval[:, 1]
+    # The unknown could all lie above (which lowers the rank among the known) or all below.
+    total = n + unknown
+    return (low * total - unknown) / n, high * total / n
+
+
+def _worth(below: NDArray[np.bool_], point: NDArray[np.int64]) -> float:
+    """How many independent runs the runs of several points are worth for this share."""
+    _, of = np.unique(point, return_inverse=True)
+    n = np.bincount(of).astype(np.float64)
+    k = np.bincount(of, weights=below)
+    m, p = len(n), float(below.mean())
+    if p in (0.0, 1.0):
+        return float(m)
+    variance = m / (m - 1) * float(((k - p * n) ** 2).sum()) / len(below) ** 2
+    return float(min(p * (1 - p) / variance, len(below))) if variance > 0 else float(len(below))

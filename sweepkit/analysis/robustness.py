@@ -1,0 +1,291 @@
+"""Which design to choose: how each does over scenarios and replicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sweepkit.analysis.rates import basis_sentence, cells, count
+from sweepkit.analysis.table import (
+    ERRORED,
+    FAILED,
+    PASSED,
+    Errors,
+    Failed,
+    Floats,
+    Table,
+    UnanswerableError,
+    combined,
+    dim_codes,
+    spread,
+    table,
+)
+
+__all__ = ["robustness"]
+
+QUANTILES = (0.05, 0.1, 0.5)
+CRITERIA = ("pass_share", "cvar", "regret")
+_DIRECTION = {"regret": -1}
+
+
+def robustness(
+    ds: xr.Dataset | Table,
+    of: str | None = None,
+    *,
+    goal: str = "max",
+    quantiles: Sequence[float] = QUANTILES,
+    tail: float = 0.1,
+    criteria: Sequence[str] = CRITERIA,
+    requirements: Any = None,
+    failed: Failed = None,
+    level: float = 0.95,
+    errors: Errors = "apart",
+) -> xr.Dataset:
+    """How each design does over scenarios and replicates, and which are worth choosing.
+
+    Parameters
+    ----------
+    ds : Dataset or Table
+    of : str, optional
+        An output with one number per run. By default the margin: of several requirements the
+        smallest, each divided by its standard deviation over all runs. Where there is neither, 1
+        for a run that passes and 0 for one that fails.
+    goal : {"max", "min"}
+        Whether more or less of `of` is better; a margin is always better the larger it is.
+    quantiles : sequence of float
+        Lower quantiles (for ``goal="min"``, upper), between 0 and 1.
+    tail : float
+        The share of worst runs averaged in ``cvar``, between 0 and 1.
+    criteria : sequence of str
+        Columns that the Pareto front weighs: ``pass_share``, ``worst``, ``cvar``, ``mean``,
+        ``regret``, ``distance``.
+    requirements, failed, level, errors
+        As in `failure_rate`. With ``errors="fail"`` a run that erred is worse than any number.
+
+    Returns
+    -------
+    Dataset
+        Over the design dims: ``worst``, ``mean``, ``cvar`` (mean of the worst `tail`),
+        ``value`` (with ``quantile``), ``regret`` (most that another design does better in one
+        scenario; NaN unless scenarios are shared), all in the units of `of`; ``pass_share`` with
+        ``low`` and ``high``; ``distance`` to the nearest design with a failure, the root of
+        summed squared shares of each parameter's range (0 if it fails itself, infinite if none
+        fails); ``pareto`` (no design is at least as good in all criteria and better in one);
+        ``n_run``, ``n_unknown``. NaN where nothing has run. ``attrs`` say the basis and `of`.
+
+    Raises
+    ------
+    UnanswerableError
+        If there is no design parameter, or no run has passed or failed.
+
+    References
+    ----------
+    C. McPhail et al., Earth's Future 6 (2018), 169-191, for robustness metrics;
+    R. T. Rockafellar and S. Uryasev, J. Risk 2 (2000), 21-41, for CVaR;
+    L. J. Savage, J. Am. Stat. Assoc. 46 (1951), 55-67, for regret.
+
+    Examples
+    --------
+    >>> failed = ("gain", "mass"), [[False, False], [False, True]]
+    >>> mass = xr.DataArray([5.0, 6.0], dims="mass", attrs={"role": "scenario"})
+    >>> ds = xr.Dataset({"failed": failed}, coords={"gain": [1, 2], "mass": mass})
+    >>> robustness(ds)["pareto"].values.tolist()
+    [True, False]
+    """
+    if goal not in ("max", "min"):
+        raise ValueError(f"goal={goal!r} is neither 'max' nor 'min'")
+    if not 0 < tail <= 1:
+        raise ValueError(f"tail={tail!r} must lie between 0 and 1, as 0.1 does")
+    q = np.asarray(quantiles, dtype=np.float64)
+    t = table(ds, failed=failed, requirements=requirements, errors=errors)
+    if not t.design:
+        raise UnanswerableError("no parameter has the role 'design', so there is nothing to choose")
+    if t.stage is not None:
+        raise UnanswerableError("refined runs do not share scenarios; select one stage")
+    outcome = t.counted(errors)
+    if not (outcome <= FAILED).any():
+        raise UnanswerableError(f"none of {t.n} runs has passed or failed yet")
+    y, name, units = _quantity(t, of, outcome, goal)
+    if errors == "fail":
+        y = np.where(t.outcome == ERRORED, -np.inf, y)
+    split = cells(t, None)
+    counts = count(
+        t, split.cell, split.n, fixed=split.fixed, level=level, errors=errors, with_boundary=False
+    )
+    own = _summaries(split.cell, split.n, y, t.weights, q, tail)
+    sign = -1.0 if goal == "min" and of is not None else 1.0
+    regret, shared = _regret(t, split.cell, split.n, y)
+    distance = _distance(t, split.cell, split.n, outcome)
+    columns = {
+        "pass_share": 1 - counts.rate,
+        "worst": own["worst"],
+        "cvar": own["cvar"],
+        "mean": own["mean"],
+        "regret": regret,
+        "distance": distance,
+    }
+    for criterion in criteria:
+        if criterion not in columns:
+            raise ValueError(f"criteria name {criterion!r}, which is none of {list(columns)}")
+    used = [c for c in criteria if not np.isnan(columns[c]).all()]
+    scores = np.stack([columns[c] * _DIRECTION.get(c, 1) for c in used], axis=1)
+    pareto = _pareto(scores)
+    about = {"units": units}
+    one = {"units": "1"}
+    variables: dict[str, tuple[tuple[str, ...], NDArray[Any], dict[str, str]]] = {
+        "worst": ((), sign * own["worst"], about),
+        "mean": ((), sign * own["mean"], about),
+        "cvar": ((), sign * own["cvar"], {**about, "long_name": f"mean of the worst {tail:g}"}),
+        "value": (("quantile",), sign * own["value"], about),
+        "regret": ((), regret, {**about, "long_name": "largest regret in one scenario"}),
+        "pass_share": ((), 1 - counts.rate, one),
+        "low": ((), 1 - counts.high, {**one, "long_name": "lower bound of the pass share"}),
+        "high": ((), 1 - counts.low, {**one, "long_name": "upper bound of the pass share"}),
+        "distance": ((), distance, {**one, "long_name": "distance to the nearest failing design"}),
+        "pareto": ((), pareto, {"long_name": "no design is better in all criteria"}),
+        "n_run": ((), counts.n_run, one),
+        "n_unknown": ((), counts.n_unknown, one),
+    }
+    notes = [] if shared else ["regret is NaN: designs do not share scenarios"]
+    if np.isinf(distance).any():
+        notes.append("distance is infinite: no design fails")
+    return xr.Dataset(
+        {
+            key: ((*split.dims, *dims), values.reshape((*split.shape, *values.shape[1:])), attrs)
+            for key, (dims, values, attrs) in variables.items()
+        },
+        coords={**split.coords, "quantile": q},
+        attrs={
+            "of": name,
+            "basis": basis_sentence(counts),
+            "criteria": ", ".join(used),
+            "note": "; ".join(notes),
+        },
+    )
+
+
+def _quantity(
+    t: Table, of: str | None, outcome: NDArray[np.int8], goal: str
+) -> tuple[Floats, str, str]:
+    """What designs are compared by, larger better; NaN where unknown."""
+    known = outcome <= FAILED
+    if of is not None:
+        if of not in t.ds or set(t.ds[of].dims) != set(t.dims):
+            raise ValueError(f"of={of!r} is no output with one number per run")
+        y: Floats = t.ds[of].transpose(*t.dims).values.reshape(-1).astype(np.float64)
+        y = y if goal == "max" else -y
+        return np.where(known, y, np.nan), of, str(t.ds[of].attrs.get("units", ""))
+    if t.requirements:
+        from sweepkit.reading import margin
+
+        margins = margin(t.ds, t.requirements).transpose(*t.dims, "requirement").values
+        margins = margins.reshape(t.n, -1).astype(np.float64)
+        if margins.shape[1] > 1:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                scale = np.nanstd(np.where(np.isfinite(margins), margins, np.nan), axis=0)
+            margins = margins / np.where(scale > 0, scale, 1.0)
+        if not np.isnan(margins[known]).all(axis=0).any():
+            name = "margin" if margins.shape[1] == 1 else "smallest margin in standard deviations"
+            return np.where(known, margins.min(axis=1), np.nan), name, ""
+    passes = np.where(outcome == PASSED, 1.0, 0.0)
+    return np.where(known, passes, np.nan), "passed", "1"
+
+
+def _summaries(
+    cell: NDArray[Any], n_cells: int, y: Floats, weights: Floats | None, q: Floats, tail: float
+) -> dict[str, Floats]:
+    """Worst, mean, lower tail mean and quantiles of each cell, by one sort."""
+    runs = np.flatnonzero(~np.isnan(y))
+    runs = runs[np.lexsort((y[runs], cell[runs]))]
+    values, of = y[runs], cell[runs]
+    w = np.ones(len(runs)) if weights is None else weights[runs]
+    starts = np.searchsorted(of, np.arange(n_cells + 1))
+    some = np.diff(starts) > 0
+    at = starts[:-1][some]
+    out = {k: np.full(n_cells, np.nan) for k in ("worst", "mean", "cvar")}
+    out["value"] = np.full((n_cells, len(q)), np.nan)
+    if not len(runs):
+        return out
+    total = np.add.reduceat(w, at)
+    number = np.diff(starts)[some]
+    before = np.repeat(np.cumsum(w)[at] - w[at], number)
+    upto = (np.cumsum(w) - before) / np.repeat(total, number)
+    share = w / np.repeat(total, number)
+    out["worst"][some] = values[at]
+    out["mean"][some] = np.add.reduceat(share * values, at)
+    # Each run counts in the tail by the part of it that lies below the tail's share.
+    part = np.clip(tail - (upto - share), 0, share)
+    out["cvar"][some] = np.add.reduceat(np.where(part > 0, part * values, 0.0), at) / tail
+    for k, quantile in enumerate(q):
+        below = np.add.reduceat((upto < quantile - 1e-12).astype(np.int64), at)
+        out["value"][some, k] = values[at + np.minimum(below, number - 1)]
+    return out
+
+
+def _regret(t: Table, cell: NDArray[Any], n_cells: int, y: Floats) -> tuple[Floats, bool]:
+    """Most that the best design of a scenario does better, over scenarios."""
+    parts = []
+    for dim in t.dims:
+        codes, n = dim_codes(t, dim, ("scenario", "replicate"))
+        own = [p for p in t.parameters if p.dims == (dim,)]
+        if any(p.role != "design" for p in own):
+            parts.append((spread(codes, dim, t), n))
+    if not parts:
+        return np.full(n_cells, np.nan), False
+    scenario, n_scenarios = combined(parts, t.n)
+    known = ~np.isnan(y)
+    pairs = len(np.unique(cell[known] * np.int64(n_scenarios) + scenario[known]))
+    if pairs < known.sum() or len(np.unique(scenario[known])) * 1.5 > known.sum() > n_cells:
+        return np.full(n_cells, np.nan), False
+    best = np.full(n_scenarios, -np.inf)
+    np.maximum.at(best, scenario[known], y[known])
+    with np.errstate(invalid="ignore"):
+        lost = best[scenario[known]] - y[known]
+    worst = np.full(n_cells, -np.inf)
+    np.maximum.at(worst, cell[known], np.where(np.isnan(lost), 0.0, lost))
+    return np.where(np.isinf(worst) & (worst < 0), np.nan, worst), True
+
+
+def _distance(
+    t: Table, cell: NDArray[Any], n_cells: int, outcome: NDArray[np.int8]
+) -> Floats:
+    """Distance of each design to the nearest with a failure, in shares of parameter ranges."""
+    from scipy.spatial import cKDTree
+
+    runs = np.full(n_cells, -1)
+    runs[cell[::-1]] = np.arange(t.n)[::-1]
+    fails = np.bincount(cell[outcome == FAILED], minlength=n_cells) > 0
+    if not fails.any():
+        return np.full(n_cells, np.inf)
+    axes = []
+    for p in t.design:
+        if p.ordered:
+            values = t.raw(p.name)[runs]
+            range_ = float(np.ptp(values))
+            axes.append((values - values.min()) / (range_ or 1.0))
+        else:
+            # One step apart whichever two values differ.
+            axes += list(np.eye(p.n)[:, p.codes[runs]] / np.sqrt(2))
+    points = np.stack(axes, axis=1)
+    distance, _ = cKDTree(points[fails]).query(points)
+    return np.asarray(distance, dtype=np.float64)
+
+
+def _pareto(scores: Floats) -> NDArray[np.bool_]:
+    """Rows that no other row dominates; rows with NaN never are."""
+    front: NDArray[np.bool_] = np.asarray(~np.isnan(scores).any(axis=1))
+    rows = np.flatnonzero(front)
+    rows = rows[np.lexsort([-scores[rows, k] for k in range(scores.shape[1])][::-1])]
+    kept: list[int] = []
+    for row in rows:
+        some = scores[kept]
+        beaten = (some >= scores[row]).all(axis=1) & (some > scores[row]).any(axis=1)
+        if kept and beaten.any():
+            front[row] = False
+        else:
+            kept.append(int(row))
+    return front

@@ -1,0 +1,113 @@
+"""One run goes wrong, in each way and on each backend: it alone is told, neighbours are done."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import sweepkit as sk
+from sweepkit.status import Status
+from tests.faults import zoo
+from tests.faults.zoo import FAULTY, RUNS, Fault
+
+TRACKER = "resource_tracker"
+
+
+def family() -> set[int]:
+    """Processes begun by this one, but for loky's tracker, which lives as long as this one."""
+    found = set()
+    for one in psutil.process_iter(["pid", "ppid", "cmdline", "status"]):
+        line = " ".join(one.info["cmdline"] or ())
+        marked = "time.sleep(600" in line and one.info["ppid"] == 1
+        mine = one.info["ppid"] == os.getpid() and TRACKER not in line
+        if (mine or marked) and one.info["status"] != psutil.STATUS_ZOMBIE:
+            found.add(one.pid)
+    return found
+
+
+def surroundings() -> dict[str, Any]:
+    """What a sweep must leave as it was in the process that runs it."""
+    return {
+        "working directory": os.getcwd(),
+        "environment": dict(os.environ),
+        "numpy's generator": [str(one) for one in np.random.get_state()],
+        "python's generator": random.getstate(),
+        "standard output": (sys.stdout, sys.stderr),
+        # but for the one that xarray puts there when it opens a store
+        "filters of warnings": [f for f in warnings.filters if "decode_timedelta" not in str(f[1])],
+        "float errors": np.geterr(),
+        "square root": math.sqrt,
+        "handlers": [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)],
+    }
+
+
+@contextmanager
+def unharmed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process, no temporary folder and no change of the process is left."""
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(math, "sqrt", math.sqrt)
+    processes, before = family(), surroundings()
+    yield
+    after = surroundings()
+    for name, value in before.items():
+        assert after[name] == value, name
+    end = time.monotonic() + 5
+    while family() - processes and time.monotonic() < end:
+        psutil.wait_procs([psutil.Process(pid) for pid in family() - processes], timeout=0.05)
+    assert family() <= processes
+    assert os.listdir(temporary) == []
+
+
+ROWS = [
+    pytest.param(fault, backend, id=f"{fault.name}-{backend}")
+    for fault in zoo.FAULTS
+    for backend in fault.backends
+]
+
+
+@pytest.mark.parametrize(("fault", "backend"), ROWS)
+def test_a_fault_costs_its_own_run_only(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, fault: Fault, backend: str
+) -> None:
+    sweep = sk.Sweep(zoo.simulator(fault.act), sk.grid(i=range(RUNS)), version="1")
+    with unharmed(tmp_path, monkeypatch):
+        ds = sk.run(
+            sweep, store, n_jobs=2, backend=backend, progress=False, **fault.options
+        ).load()
+    expected = np.full(RUNS, Status.DONE)
+    expected[FAULTY] = fault.status
+    told = {int(i): str(ds["error"][i].values) for i in np.flatnonzero(ds["status"] != expected)}
+    assert ds["status"].values.tolist() == expected.tolist(), told
+    others = np.arange(RUNS) != FAULTY
+    assert ds["y"].values[others].tolist() == [float(i**2) for i in range(RUNS) if i != FAULTY]
+    assert (ds["error"].values[others] == "").all()
+    run = ds.isel(i=FAULTY)
+    if fault.status != Status.DONE:
+        assert np.isnan(run["y"])
+        assert re.search(fault.error, str(run["error"].values)), str(run["error"].values)
+    log = str(run["log"].values)
+    for wanted in fault.log:
+        assert re.search(wanted, log), (wanted, log[:3000])
+    assert len(log) < 40_000
+    if fault.note:
+        (session,) = Path(f"{store}.sweepkit", "sessions").iterdir()
+        notes = json.loads(session.read_text())["notes"]
+        assert any(re.search(fault.note, one) for one in notes), notes

@@ -1,0 +1,218 @@
+"""Who may import whom: the table of the design, checked over the text of each module."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "sweepkit"
+
+FLOOR = {
+    "expressions",
+    "format1",
+    "grid",
+    "parameters",
+    "requirements",
+    "sampling",
+    "status",
+}
+RUNNING = {
+    "amend",
+    "blocks",
+    "cost",
+    "evaluate",
+    "executors",
+    "fleet",
+    "identity",
+    "outputs",
+    "plan",
+    "pool",
+    "protocols",
+    "resume",
+    "run",
+    "simulator",
+    "stores",
+    "streams",
+    "sweep",
+}
+READING = {"analysis", "export", "reading", "views"}
+FRONT = {"cli", "workbench"}
+
+MAY_IMPORT = {
+    **dict.fromkeys(FLOOR, FLOOR),
+    **dict.fromkeys(RUNNING, FLOOR | RUNNING),
+    **dict.fromkeys(READING, FLOOR | READING),
+    **dict.fromkeys(FRONT, FLOOR | RUNNING | READING | FRONT),
+}
+"""By module or folder: the modules and folders of sweepkit that it may import."""
+
+CORE = FLOOR | RUNNING - {"executors", "stores"} | {"reading"}
+"""The closed core, which knows the plugs' contracts and none of the plugs."""
+
+USES_A_PLUG = {("run", "stores"), ("amend", "stores")}
+"""Where the core names a plug: the one store there is, whose layout growth and repair rest on."""
+
+SHARED = {"analysis": {"rates", "table"}}
+"""Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
+
+HEAVY = {
+    "anywidget",
+    "bokeh",
+    "dask",
+    "distributed",
+    "holoviews",
+    "hvplot",
+    "ipywidgets",
+    "matplotlib",
+    "panel",
+}
+MAY_BE_HEAVY = {"executors", "views"}
+
+ANYWHERE = {"numpy", "xarray", "pandas", "scipy"}
+"""What all layers may use; where start-up matters, inside functions."""
+
+FOREIGN = {
+    "IPython": {"views"},
+    "cloudpickle": {"executors", "fleet", "identity"},
+    "filelock": {"stores"},
+    "joblib": {"executors", "fleet"},
+    "psutil": {"executors", "fleet", "pool"},
+    "sklearn": {"analysis"},
+    "threadpoolctl": {"executors", "fleet"},
+    "tqdm": {"views"},
+    "zarr": {"reading", "stores"},
+}
+"""Other libraries and the modules and folders that may import them."""
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def unit(path: Path) -> str:
+    """Module of the core, or the folder that a plug is in."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names that a module imports, wherever in it, without those for types alone."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno} imports relatively"
+            assert node.module is not None
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def within(path: Path) -> set[tuple[str, ...]]:
+    """Parts of the sweepkit modules that a module imports, below the package."""
+    found = set()
+    for name in imported(path):
+        parts = tuple(name.split("."))
+        if parts[0] == "sweepkit" and len(parts) > 1:
+            found.add(parts[1:])
+    return found
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_a_module_imports_its_own_layer_and_the_floor(path: Path) -> None:
+    here = unit(path)
+    assert here in MAY_IMPORT, f"{here} is in no layer; say in this table where it belongs"
+    beyond = {parts[0] for parts in within(path)} - MAY_IMPORT[here] - {"__version__"}
+    assert not beyond, f"{label(path)} imports {', '.join(sorted(beyond))}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_the_core_knows_no_plug(path: Path) -> None:
+    here = unit(path)
+    if here not in CORE:
+        return
+    folders = {one.name for one in PACKAGE.iterdir() if one.is_dir()}
+    plugs = {(here, parts[0]) for parts in within(path) if parts[0] in folders}
+    assert plugs <= USES_A_PLUG
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_a_plug_knows_no_sibling(path: Path) -> None:
+    folder = unit(path)
+    if path.parent == PACKAGE or path.name == "__init__.py":
+        return
+    siblings = {one.stem for one in path.parent.glob("*.py")} - {path.stem, "__init__"}
+    known = {parts[1] for parts in within(path) if parts[0] == folder and len(parts) > 1}
+    assert known & siblings <= SHARED.get(folder, set())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_a_library_is_imported_only_where_it_belongs(path: Path) -> None:
+    here = unit(path)
+    roots = {name.partition(".")[0] for name in imported(path)}
+    foreign = roots - set(sys.stdlib_module_names) - ANYWHERE - {"sweepkit"}
+    for name in sorted(foreign):
+        allowed = MAY_BE_HEAVY if name in HEAVY else FOREIGN.get(name, set())
+        assert here in allowed, f"{label(path)} imports {name}"
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Names of the modules in a fresh process after a statement."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_no_library_and_no_module_of_its_own() -> None:
+    loaded = loaded_by("import sweepkit")
+    assert not loaded & (HEAVY | ANYWHERE | set(FOREIGN))
+    assert not {name for name in loaded if name.startswith("sweepkit.")}
+
+
+def test_a_worker_starts_without_xarray_pandas_or_a_store() -> None:
+    loaded = loaded_by("import sweepkit.evaluate")
+    assert not loaded & {"xarray", "pandas", "scipy", "zarr", "joblib"}
+
+
+def test_a_sweep_is_declared_without_a_heavy_library_a_store_or_joblib() -> None:
+    loaded = loaded_by(
+        "import sweepkit as sk; sk.Sweep(lambda a: a, sk.grid(a=[1, 2]), requirements=['r > 1'])"
+    )
+    assert not loaded & (HEAVY | {"zarr", "joblib", "scipy"})
+
+
+def test_a_result_is_read_without_the_running_tower() -> None:
+    loaded = loaded_by("import sweepkit as sk; sk.open, sk.runs, sk.failed, sk.failure_rate")
+    towers = {name.split(".")[1] for name in loaded if name.startswith("sweepkit.")}
+    assert not towers & (RUNNING | FRONT)
+    assert not loaded & (HEAVY | {"joblib", "cloudpickle"})
+
+
+def test_public_names_load_lazily_and_are_all_there() -> None:
+    import sweepkit as sk
+
+    for name in sk.__all__:
+        assert getattr(sk, name) is not None
+    assert set(sk.__all__) <= set(dir(sk))
+    with pytest.raises(AttributeError, match="module 'sweepkit' has no attribute 'sweeep'"):
+        sk.sweeep  # noqa: B018
+
+
+def test_a_function_is_not_hidden_by_the_module_of_its_name() -> None:
+    code = (
+        "import sweepkit as sk, sweepkit.run, sweepkit.grid; "
+        "assert callable(sk.run) and callable(sk.grid)"
+    )
+    loaded_by(code)
