@@ -17,13 +17,13 @@ _HOMES = {
     "NearMissError": "resume",
     "Progress": "status",
     "Requirement": "requirements",
-    "RunError": "run",
+    "RunError": "judge",
     "StaleCodeError": "resume",
     "Status": "status",
     "StoreBusyError": "stores.zarr",
     "StoreError": "stores.zarr",
     "Sweep": "sweep",
-    "TooManyErrorsError": "run",
+    "TooManyErrorsError": "judge",
     "derive": "workbench",
     "design": "parameters",
     "failed": "reading",
@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
+    from sweepkit.judge import RunError as RunError
+    from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
     from sweepkit.outputs import output as output
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
@@ -90,8 +92,6 @@ if TYPE_CHECKING:
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
     from sweepkit.resume import NearMissError as NearMissError
     from sweepkit.resume import StaleCodeError as StaleCodeError
-    from sweepkit.run import RunError as RunError
-    from sweepkit.run import TooManyErrorsError as TooManyErrorsError
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
     from sweepkit.status import Progress as Progress

@@ -61,13 +61,17 @@ def damage(store: ZarrStore) -> list[Damage]:
     """
     store.peek()
     found = list(_damaged(store, thorough=True))
+    axes = [
+        Damage(name, (), 0, "all of it; the next sk.run restores it", reason)
+        for name, reason in store.damaged_axes().items()
+    ]
     boxes = [[[part.start, part.stop] for part in one.box] for one in found]
     with suppress(OSError):
         if boxes:
             replace_file(store.beside / DAMAGED, json.dumps(boxes))
         else:
             (store.beside / DAMAGED).unlink(missing_ok=True)
-    return found
+    return axes + found
 
 
 def restore(store: ZarrStore) -> int:
@@ -106,6 +110,8 @@ def restore(store: ZarrStore) -> int:
         lost = before - int((status != Status.PENDING).sum())
         if lost or not readable:
             store.write("status", box, status)
+        if hit and not status.any():
+            store.write("attempts", box, np.zeros(status.shape, dtype=np.int16))
         count += lost
     path.unlink(missing_ok=True)
     return count

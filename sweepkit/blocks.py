@@ -71,19 +71,15 @@ class Block:
         self.shape = tuple(part.stop - part.start for part in self.box)
         self.size = math.prod(self.shape)
         self.status = np.ascontiguousarray(store.read("status", self.box)).ravel().astype(np.int8)
+        self.attempts = np.array(self._read_scalar("attempts"), dtype=np.int16)
+        self.tried = self.attempts > 0
         self.fresh = not self.status.any()
-        self.tried = np.zeros(self.size, dtype=bool)
         self.dirty = False
         self._chunked = {
             v.name: _Chunked(v, store.layout.chunk(v))
             for v in store.layout.variables.values()
             if v.name != "status"
         }
-        if not self.fresh:
-            self.attempts = self._read_scalar("attempts")
-            self.tried = self.attempts > 0
-        else:
-            self.attempts = np.zeros(self.size, dtype=np.int16)
 
     def _read_scalar(self, name: str) -> NDArray[Any]:
         return np.ascontiguousarray(self.store.read(name, self.box)).ravel()
@@ -124,7 +120,7 @@ class Block:
         return numbers.astype(np.int64), inner
 
     def _hold(self, chunked: _Chunked, number: int) -> NDArray[Any]:
-        """A chunk's values in memory, flat over its runs; read back if it holds any."""
+        """A chunk's values in memory, flat over its runs; read back if any of them counts."""
         if number in chunked.held:
             return chunked.held[number]
         variable = chunked.variable
@@ -132,7 +128,7 @@ class Block:
         shape = tuple(part.stop - part.start for part in box)
         count = math.prod(shape)
         mine = self.status.reshape(self.shape)[box]
-        if not self.fresh and (mine.any() or self.tried.reshape(self.shape)[box].any()):
+        if not self.fresh and mine.any():
             read = self.store.read(variable.name, self._absolute(box))
             values = np.array(read, dtype=variable.memory_dtype).reshape(count, *variable.shape)
         else:
@@ -171,7 +167,7 @@ class Block:
         chunked = self._chunked["attempts"]
         self.attempts[cells] += 1
         self.tried[cells] = True
-        self._hold(chunked, 0)[cells] = self.attempts[cells]
+        chunked.held[0] = self.attempts
         chunked.dirty.add(0)
         self.status[cells] = given.status
         self.dirty = True

@@ -55,6 +55,9 @@ TELLING = frozenset(
 """Audit events of Python after which a run is looked at for what it printed or changed."""
 
 
+DOOMED = 3
+"""Item of a claim that says that the worker is being killed."""
+
 ABSENT = object()
 
 
@@ -125,7 +128,8 @@ class Station:
     capture : Capture
         Where prints go.
     claim : sequence of float
-        [row that runs, when it started, whether to stop]: read and set by the driver.
+        [row that runs, when it started, whether to stop, whether it is being killed]: read and
+        set by the driver.
     touched : array of one flag
         Set when the run that is on printed or changed something; if it is set from the start, every
         run is looked at.
@@ -138,7 +142,7 @@ class Station:
     """
 
     capture: Capture
-    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0])
+    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0, 0.0])
     touched: bytearray = field(default_factory=lambda: bytearray([1]))
     contained: bool = True
     interrupted: Callable[[], bool] = lambda: False
@@ -222,6 +226,8 @@ def _loop(
         if touched[0] or seconds > UNSEEN or task.patchable:
             if os.getpid() != process:
                 _end_fork(None)
+            if claim[DOOMED]:  # the signal for its stack woke it: leave the log as it is
+                threading.Event().wait()
             text = _printed(station.capture)
             if text and row not in logs:
                 logs[row] = text
@@ -241,7 +247,7 @@ def _loop(
         status[at] = Status.INVALID
         errors[at] = one_line(misfit)
         logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
-    return Result(status, np.array(stamps), columns, errors, logs, tuple(surroundings.notes))
+    return Result(status, np.array(stamps), columns, errors, logs, surroundings.told())
 
 
 def _end_fork(exception: BaseException | None) -> NoReturn:
@@ -318,6 +324,7 @@ class _Surroundings:
             self._streams = sys.stdout, sys.stderr
             self._filters = list(warnings.filters)
             self._float_errors = np.geterr()
+            self._childless = not _has_children()
         return self
 
     def restore(self) -> None:
@@ -349,6 +356,13 @@ class _Surroundings:
                 else:
                     os.environ.pop(name, None)
 
+    def told(self) -> tuple[str, ...]:
+        """What was changed so far, in words."""
+        self.restore()
+        if self.contained and self._childless and _has_children():
+            self._note("child processes left behind")
+        return tuple(self.notes)
+
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
@@ -356,17 +370,16 @@ class _Surroundings:
     def __exit__(self, *_: object) -> None:
         if self.contained:
             self.restore()
-            if _has_children():
-                self.notes.append("child processes left behind")
             os.close(self._home)
 
 
 def _has_children() -> bool:
-    """Whether this process has children, where the system tells cheaply."""
+    """Whether this process has children that are alive, where the system tells cheaply."""
+    if not hasattr(os, "waitid"):
+        return False
     try:
-        with open(f"/proc/self/task/{threading.get_native_id()}/children", "rb") as file:
-            return bool(file.read(1))
-    except OSError:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
         return False
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from joblib.externals.loky.backend import get_context
 
 from sweepkit.evaluate import (
+    DOOMED,
     FileCapture,
     Station,
     Task,
@@ -173,6 +174,7 @@ class _Member:
     def kill_with_stack(self) -> None:
         """As kill, but the stack it is in goes to its log first."""
         size = _size(self.log_path)
+        self.claim[DOOMED] = 1.0
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, STACK_SIGNAL)
         end = monotonic() + 0.5

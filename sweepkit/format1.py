@@ -29,6 +29,9 @@ FORMAT = 1
 ATTRIBUTE = "sweepkit"
 """Attribute with the declaration, one JSON string."""
 
+CODECS = frozenset({"bytes", "vlen-utf8", "zstd", "crc32c", "sharding_indexed", "transpose"})
+"""Encodings of a store; others, such as pickle, might run code when they are read."""
+
 BLOCK_RUNS = 65_536
 BLOCK_BYTES = 32 * 2**20
 CHUNK_BYTES = 2**20

@@ -620,6 +620,8 @@ def _union(left: Grid, right: Grid) -> Grid:
             f"the grids do not have the same parameters: {', '.join(only)} in one only; "
             "give the other one a value for each"
         )
+    for name in left.names:
+        _check_objects(left[name], right[name])
     derived = dict(left.derived)
     for name, expression in right.derived:
         if derived.setdefault(name, expression).text != expression.text:
@@ -677,7 +679,6 @@ def _joined(left: Parameter, right: Parameter, new: NDArray[np.intp]) -> Paramet
             f"parameter {name!r} has values of shape {left.values.shape[1:]} in one grid and of "
             f"{right.values.shape[1:]} in the other; give them one shape"
         )
-    _check_objects(left, right)
     tail = right.take(new)
     data = np.concatenate([left.values, tail.values])
     for part in (left.values, tail.values):
@@ -752,7 +753,6 @@ def _listed(left: Grid, right: Grid) -> Grid:
     for first in left.parameters:
         second = right[first.name]
         if first.dim in crossed:
-            _check_objects(first, second)
             parameters.append(first)
             continue
         head = first.take(kept[0][first.dim])

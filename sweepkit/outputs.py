@@ -16,6 +16,8 @@ from sweepkit.parameters import check_name
 
 __all__ = ["Column", "Misfit", "Output", "Collector", "joined_dtype", "output"]
 
+TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
+
 RESULT = "result"
 """Name of the output of a simulator that returns a bare value."""
 
@@ -487,6 +489,10 @@ def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
     if array.dtype.kind == "O":
         if array.size and all(isinstance(item, str) for item in array.flat):
             return _strings(name, array), "str"
+        if array.size and all(isinstance(item, TIMES) for item in array.flat):
+            parts = [_plain(name, item) for item in array.flat]
+            if len({dtype for _, dtype in parts}) == 1:
+                return np.array([part for part, _ in parts]).reshape(array.shape), parts[0][1]
         inner = next((item for item in array.flat if not isinstance(item, str)), None)
         if not array.size:
             raise Misfit(f"output {name!r} is empty and tells no type; give it a dtype")
@@ -542,8 +548,8 @@ def _from_sequence(name: str, value: Sequence[Any]) -> Any:
 def _sort(kind: type) -> str:
     if issubclass(kind, bool | np.bool_):
         return "bool"
-    if issubclass(kind, np.timedelta64):  # an np.integer as well
-        return kind.__name__
+    if issubclass(kind, TIMES):  # numpy's timedelta is an np.integer as well
+        return "timedelta" if issubclass(kind, np.timedelta64 | datetime.timedelta) else "datetime"
     if issubclass(kind, int | np.integer):
         return "int"
     if issubclass(kind, float | np.floating):
@@ -642,18 +648,12 @@ def cast_exactly(name: str, array: NDArray[Any], given: str, wanted: str) -> NDA
     plain = {"str", "bool", "datetime64[ns]", "timedelta64[ns]"}
     if given not in plain and wanted not in plain:
         with np.errstate(all="ignore"):
-            cast = array.astype(wanted)
-            if np.dtype(given).kind == "c" and np.dtype(wanted).kind != "c":
-                same = np.array(False)
-            elif np.dtype(given).kind in "iu" and np.dtype(wanted).kind in "fc":
-                same = _ints_survive(array, cast)
-            elif np.dtype(given).kind in "fc" and np.dtype(wanted).kind in "iu":
-                limits = np.iinfo(wanted)
-                inside = (array >= limits.min) & (array <= float(limits.max) * (1 - 2**-53))
-                same = inside & (cast == array)
+            source, target = np.dtype(given).kind, np.dtype(wanted).kind
+            if source == "c" and target != "c":
+                cast, same = array.real.astype(wanted), np.zeros(array.shape, dtype=bool)
             else:
-                same = (cast.astype(array.dtype) == array) | (_nan(cast) & _nan(array))
-                same &= (np.sign(cast) == np.sign(array)) | _nan(array)
+                cast = array.astype(wanted)
+                same = _survived(array, cast)
         if np.all(same):
             return cast
         at = np.unravel_index(int(np.argmin(np.broadcast_to(same, array.shape))), array.shape)
@@ -666,15 +666,27 @@ def cast_exactly(name: str, array: NDArray[Any], given: str, wanted: str) -> NDA
     )
 
 
-def _nan(array: NDArray[Any]) -> NDArray[np.bool_]:
-    if array.dtype.kind in "fc":
-        return np.asarray(np.isnan(array))
-    return np.zeros(array.shape, dtype=bool)
+def _survived(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers a cast to another type has kept exactly."""
+    source, target = array.dtype.kind, cast.dtype.kind
+    if target == "c":
+        real = _survived(array.real, cast.real)
+        return real & _survived(array.imag, cast.imag) if source == "c" else real
+    if source in "iu" and target == "f":
+        return _ints_survive(array, cast)
+    if source == "f" and target in "iu":
+        limits = np.iinfo(cast.dtype)
+        inside = (array >= limits.min) & (array <= float(limits.max) * (1 - 2**-53))
+        return np.asarray(inside & (cast == array))
+    same = cast.astype(array.dtype) == array
+    if source == "f":
+        return np.asarray(same | (np.isnan(cast) & np.isnan(array)))
+    return np.asarray(same & ((cast < 0) == (array < 0)))  # -1 and 255 are each other's cast
 
 
 def _ints_survive(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether integers are kept by a cast to floats: always up to 2**mantissa, else by value."""
-    digits = np.finfo(cast.real.dtype).nmant + 1
+    digits = np.finfo(cast.dtype).nmant + 1
     limit = 2**digits
     return np.asarray((array <= limit) & (array >= -limit if array.dtype.kind == "i" else True))
 

@@ -239,7 +239,8 @@ def kind_of(array: NDArray[Any]) -> Kind:
 def _tokens(array: NDArray[Any], kind: Kind) -> Iterable[bytes]:
     if array.ndim > 1:
         for row in array:
-            yield b"v" + repr(row.shape).encode() + b"\1".join(_tokens(row.ravel(), kind))
+            entries = b"".join(b"%d:%b" % (len(one), one) for one in _tokens(row.ravel(), kind))
+            yield b"v" + repr(row.shape).encode() + entries
     elif kind == "number":
         for number in array.tolist():
             yield number_token(number)

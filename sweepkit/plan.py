@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +14,19 @@ from numpy.typing import NDArray
 from sweepkit.format1 import Layout
 from sweepkit.protocols import Batch
 
-__all__ = ["COARSE_RUNS", "COARSE_SHARE", "Placement", "batch_size", "coarse_runs", "cut"]
+__all__ = [
+    "COARSE_RUNS",
+    "COARSE_SHARE",
+    "Placement",
+    "batch_size",
+    "coarse_runs",
+    "cut",
+    "random_order",
+]
 
+ORDER_SEED = 0
 COARSE_SHARE = 0.05
+COARSE_LEAST = 64
 COARSE_RUNS = 32_768
 BATCH_RUNS = 4_096
 BATCH_SECONDS = 0.5
@@ -23,55 +35,100 @@ FIRST_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Placement:
-    """Which position on disk is which position in the declared grid, dim by dim.
+    """Which position on disk is which position in the declared grid.
 
     Attributes
     ----------
-    shape : tuple of int
-        Of the declared grid.
-    declared : sequence of array of int
-        For each dim and position on disk the declared position; -1 where it is not declared.
+    declared_sizes, disk_sizes : mapping of str to int
+        Positions along each dim in the declared grid and on disk, each in its own order of dims.
+    on_disk : mapping of str to array of int
+        For each dim the position on disk of each declared position.
+    declared : mapping of str to array of int
+        For each dim the declared position of each position on disk; -1 where it is not declared.
     """
 
-    shape: tuple[int, ...]
-    declared: Sequence[NDArray[np.int64]]
+    declared_sizes: Mapping[str, int]
+    disk_sizes: Mapping[str, int]
+    on_disk: Mapping[str, NDArray[np.int64]]
+    declared: Mapping[str, NDArray[np.int64]]
 
     @classmethod
     def of(
-        cls, dims: Sequence[str], on_disk: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int]
+        cls,
+        declared_sizes: Mapping[str, int],
+        disk_sizes: Mapping[str, int],
+        on_disk: Mapping[str, NDArray[np.int64]],
     ) -> Placement:
         """From the position on disk of each declared value, by dim."""
-        declared = []
-        for dim in dims:
-            inverse = np.full(sizes[dim], -1, dtype=np.int64)
+        declared = {}
+        for dim, size in disk_sizes.items():
+            inverse = np.full(size, -1, dtype=np.int64)
             inverse[on_disk[dim]] = np.arange(len(on_disk[dim]))
-            declared.append(inverse)
-        return cls(tuple(len(on_disk[dim]) for dim in dims), declared)
+            declared[dim] = inverse
+        return cls(dict(declared_sizes), dict(disk_sizes), dict(on_disk), declared)
+
+    @classmethod
+    def same(cls, sizes: Mapping[str, int]) -> Placement:
+        """Of a store that lies as the grid is declared."""
+        return cls.of(sizes, sizes, {dim: np.arange(n) for dim, n in sizes.items()})
+
+    @cached_property
+    def _strides(self) -> dict[str, int]:
+        strides, stride = {}, math.prod(self.declared_sizes.values())
+        for dim, size in self.declared_sizes.items():
+            stride //= size
+            strides[dim] = stride
+        return strides
 
     def runs(self, box: tuple[slice, ...]) -> NDArray[np.int64]:
-        """Number in the declared grid of each cell of a box, flat; -1 where not declared."""
+        """Number in the declared grid of each cell of a box on disk, flat; -1 where none."""
         runs = np.zeros((1,) * len(box), dtype=np.int64)
         missing = np.zeros((1,) * len(box), dtype=bool)
-        stride = math.prod(self.shape)
-        for at, part in enumerate(box):
-            stride //= self.shape[at]
-            positions = self.declared[at][part].reshape(
-                [-1 if other == at else 1 for other in range(len(box))]
-            )
-            runs = runs + positions * stride
+        for at, (dim, part) in enumerate(zip(self.disk_sizes, box, strict=True)):
+            shape = [-1 if other == at else 1 for other in range(len(box))]
+            positions = self.declared[dim][part].reshape(shape)
+            runs = runs + positions * self._strides[dim]
             missing = missing | (positions < 0)
-        runs = np.where(missing, -1, runs)
-        return runs.ravel()
+        return np.where(missing, np.int64(-1), runs).ravel()
 
-    @property
-    def complete(self) -> bool:
-        """Whether every position on disk is declared."""
-        return all((positions >= 0).all() for positions in self.declared)
+    def runs_at(self, disk: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number in the declared grid of flat positions on disk; -1 where none."""
+        at = np.unravel_index(disk, tuple(self.disk_sizes.values()))
+        runs = np.zeros(len(disk), dtype=np.int64)
+        missing = np.zeros(len(disk), dtype=bool)
+        for dim, places in zip(self.disk_sizes, at, strict=True):
+            positions = self.declared[dim][places]
+            runs += positions * self._strides[dim]
+            missing |= positions < 0
+        return np.where(missing, np.int64(-1), runs)
+
+    def disk(self, runs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Flat position on disk of declared runs."""
+        places = np.unravel_index(runs, tuple(self.declared_sizes.values()))
+        index = dict(zip(self.declared_sizes, places, strict=True))
+        at = tuple(self.on_disk[dim][index[dim]] for dim in self.disk_sizes)
+        return np.ravel_multi_index(at, tuple(self.disk_sizes.values())).astype(np.int64)
+
+
+def random_order(sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What tells the runs of the coarse pass and their order, as plain data.
+
+    ``random_prefix(seed, product of sizes, coarse)`` gives their flat positions on disk.
+    """
+    return {
+        "seed": ORDER_SEED,
+        "sizes": dict(sizes),
+        "coarse": coarse_runs(math.prod(sizes.values())),
+    }
 
 
 def coarse_runs(total: int) -> int:
-    """How many runs are tried first, in random order, so that the map shows early."""
-    return min(math.ceil(total * COARSE_SHARE), COARSE_RUNS)
+    """How many runs are tried first, in random order, so that the map shows early.
+
+    5 % of them, but at least 64 and at most 32,768.
+    """
+    wanted = max(math.ceil(total * COARSE_SHARE), COARSE_LEAST)
+    return min(wanted, COARSE_RUNS, total)
 
 
 def batch_size(cost: float, left: int, workers: int, *, started: bool) -> int:
@@ -112,8 +169,14 @@ def cut(
         at += taken
 
 
-def by_block(layout: Layout, disk: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Runs given by their flat position on disk, as cells of each block, blocks ascending."""
+def by_block(
+    layout: Layout, disk: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.intp]]]:
+    """Runs given by their flat position on disk, block by block.
+
+    Yields the number of a block, the cells in it, and which of the runs given they are, in the
+    order given.
+    """
     at = np.unravel_index(disk, layout.shape)
     outer = tuple(a // b for a, b in zip(at, layout.block, strict=True))
     numbers = np.ravel_multi_index(outer, layout.blocks)
@@ -126,4 +189,4 @@ def by_block(layout: Layout, disk: NDArray[np.int64]) -> Iterator[tuple[int, NDA
         box = layout.box(number)
         shape = tuple(part.stop - part.start for part in box)
         inner = tuple(a[rows] - part.start for a, part in zip(at, box, strict=True))
-        yield number, np.ravel_multi_index(inner, shape).astype(np.int64)
+        yield number, np.ravel_multi_index(inner, shape).astype(np.int64), rows

@@ -15,7 +15,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from sweepkit.expressions import parse
-from sweepkit.format1 import ATTRIBUTE, FORMAT, KEEPING, WIDE_NOTE
+from sweepkit.format1 import ATTRIBUTE, CODECS, FORMAT, KEEPING, WIDE_NOTE
 from sweepkit.requirements import Requirement, collect, margins, satisfied
 from sweepkit.status import NAMES, Status
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["failed", "margin", "open", "requirements_of", "runs", "status_counts"]
 
-CODECS = {"bytes", "vlen-utf8", "zstd", "crc32c", "sharding_indexed", "transpose"}
 DERIVED_LIMIT = 10**7
+KEPT_INSIDE = frozenset({"codes", "environment"})
+"""Parts of a store's declaration that are too long to be shown with the Dataset."""
+
 ENDED_BADLY = tuple(
     int(one) for one in (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
 )
@@ -61,8 +63,9 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
         If there is no sweep at the path, or it is of a newer format.
     """
     where = os.fspath(path)
-    declaration = _declaration(where)
+    _declaration(where)
     plain = xr.open_zarr(where, chunks=None, consolidated=True)
+    declaration = dict(json.loads(plain.attrs[ATTRIBUTE]))  # of the same root as the arrays
     axes = {
         dim: np.asarray(order, dtype=np.int64)
         for dim, order in declaration.get("axes", {}).items()
@@ -90,7 +93,9 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
             coords[str(name)] = _sorted_variable(variable, axes)
         else:
             data[str(name)] = variable
-    opened = xr.Dataset(data, coords=coords, attrs=plain.attrs)
+    shown = {name: said for name, said in declaration.items() if name not in KEPT_INSIDE}
+    attrs = {**plain.attrs, ATTRIBUTE: json.dumps(shown)}
+    opened = xr.Dataset(data, coords=coords, attrs=attrs)
     for name, text in declaration.get("derived", {}).items():
         opened = _with_derived(opened, name, text)
     return opened if chunks is None else opened.chunk(chunks)
@@ -127,6 +132,8 @@ def _declaration(path: str) -> dict[str, Any]:
 
 
 def _sorted_variable(variable: xr.Variable, axes: Mapping[str, NDArray[np.int64]]) -> xr.Variable:
+    if variable.dtype.kind == "T":
+        variable = variable.astype(object)
     at = {dim: order for dim, order in axes.items() if dim in variable.dims}
     return variable.isel(at) if at else variable
 
@@ -141,7 +148,7 @@ class _Texts(BackendArray):
         self._tells = tells
         self._among = among
         self.shape = variable.shape
-        self.dtype = variable.dtype
+        self.dtype = np.dtype(object)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(
@@ -191,6 +198,8 @@ class _Masked(BackendArray):
         self._run_dims = run_dims
         self.shape = variable.shape
         self.dtype = _shown_dtype(variable) if status is not None else variable.dtype
+        if self.dtype.kind == "T":
+            self.dtype = np.dtype(object)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(
@@ -204,14 +213,16 @@ class _Masked(BackendArray):
             box, pick = _bounding(part, size, self._orders.get(str(dim)))
             boxes.append(box)
             picks.append(pick)
-        values = _picked(np.asarray(self._variable[tuple(boxes)].values), picks)
         if self._status is None:
-            return values
+            values = _picked(np.asarray(self._variable[tuple(boxes)].values), picks)
+            return values.astype(self.dtype, copy=False)
         dims = self._variable.dims
         kept = [at for at, dim in enumerate(dims) if dim in self._run_dims]
         where = {str(dims[at]): boxes[at] for at in kept}
+        # Status first: a run that finishes between the two reads is hidden, not shown half.
         status = self._status[tuple(where[str(dim)] for dim in self._status.dims)].values
         status = _picked(np.asarray(status), [picks[at] for at in kept])
+        values = _picked(np.asarray(self._variable[tuple(boxes)].values), picks)
         unfinished = status != Status.DONE
         scalar_axes = sum(1 for at in kept if isinstance(picks[at], int))
         ndim_runs = len(kept) - scalar_axes
@@ -253,6 +264,8 @@ def _picked(values: NDArray[Any], picks: Sequence[Any]) -> NDArray[Any]:
 
 def _shown_dtype(variable: xr.Variable) -> np.dtype[Any]:
     kind = variable.dtype.kind
+    if kind == "T":
+        return np.dtype(object)  # plain str objects, which everything downstream takes
     if kind in "iub" and WIDE_NOTE not in variable.attrs:
         return np.dtype(np.float64)
     shown: np.dtype[Any] = variable.dtype

@@ -227,12 +227,33 @@ def _extended(old: Parameter, one: Parameter, new: NDArray[np.intp]) -> Paramete
         return base
     tail = one.take(new).values
     if tail.dtype != old.values.dtype:
-        joint = np.promote_types(tail.dtype, old.values.dtype)
-        values = np.concatenate([old.values.astype(joint), tail.astype(joint)])
+        values = _joint(one.name, old.values, tail)
     else:
         values = np.concatenate([old.values, tail])
     objects = None if old.objects is None else tuple(values.tolist())
     return replace(base, values=values, objects=objects)
+
+
+def _joint(name: str, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Stored and new numbers along one axis, in a data type that holds them all exactly."""
+    joint = np.promote_types(old.dtype, new.dtype)
+    if {old.dtype.kind, new.dtype.kind} == {"i", "u"}:
+        joint = np.dtype(np.uint64 if min(old.min(), new.min()) >= 0 else np.int64)
+    for values in (old, new):
+        for value in values.ravel().tolist():
+            exact = isinstance(value, float) or int(np.asarray(value).astype(joint)) == value
+            if not exact:
+                raise ValueError(
+                    f"value {value} of parameter {name!r} is no exact {joint}, which the other "
+                    "values along the axis need; use another path"
+                )
+    return np.concatenate([old.astype(joint), new.astype(joint)])
+
+
+def _tiny(values: NDArray[np.float64]) -> float:
+    """Magnitude up to which a value stands for zero: lost against the next larger ones."""
+    sizes = np.unique(np.abs(values[values != 0]))
+    return float(sizes[0]) if len(sizes) > 1 and sizes[0] <= 1e-15 * sizes[1] else 0.0
 
 
 def _check_near(one: Parameter, old: Parameter, new: NDArray[np.intp], path: str) -> None:
@@ -243,10 +264,9 @@ def _check_near(one: Parameter, old: Parameter, new: NDArray[np.intp], path: str
         return
     fresh = values.astype(np.float64)
     joint = np.concatenate([old.values.astype(np.float64), fresh])
-    span = np.abs(joint[np.isfinite(joint)]).max(initial=0.0)
     pairs = near_misses(joint)
-    zeros = joint[(joint != 0) & (np.abs(joint) <= 1e-15 * span)]
     if (joint == 0).any():
+        zeros = joint[(joint != 0) & (np.abs(joint) <= _tiny(joint))]
         pairs += [(0.0, float(tiny)) for tiny in zeros]
     added = set(fresh.tolist())
     for low, high in pairs:
@@ -268,11 +288,12 @@ def _snapped(grid: Grid, known: Mapping[str, Parameter]) -> Grid:
         if alone and one.values.dtype.kind == "f" and one.values.ndim == 1:
             values = one.values.copy()
             stored = np.sort(old.values.astype(np.float64))
+            lost = _tiny(np.concatenate([stored, values]))
             at = np.clip(np.searchsorted(stored, values), 1, max(len(stored) - 1, 1))
             for side in (at - 1, np.minimum(at, len(stored) - 1)):
                 near = stored[side]
                 close = np.abs(near - values) <= 1e-13 * np.maximum(np.abs(near), np.abs(values))
-                tiny = (near == 0) & (np.abs(values) <= 1e-15 * np.abs(stored).max())
+                tiny = (near == 0) & (np.abs(values) <= lost)
                 values[close | tiny] = near[close | tiny]
             values.setflags(write=False)
             one = replace(one, values=values)
@@ -310,6 +331,37 @@ def neutral_parameters(
     return made
 
 
+def settled_values(
+    told: Mapping[str, Parameter],
+    given: Mapping[str, Parameter],
+    stored: Sequence[Mapping[str, Any]],
+    *,
+    path: str,
+) -> dict[str, Parameter]:
+    """What a store was told of values before parameters joined, and what is told now.
+
+    Raises
+    ------
+    ValueError
+        If the two contradict each other: the seeds of finished runs rest on the first.
+    """
+    known = {said["name"] for said in stored}
+    for name, one in given.items():
+        old = told.get(name)
+        if old is None and name in known:
+            raise ValueError(
+                f"was= names parameter {name!r}, which {path} has had from the beginning; "
+                "leave it out"
+            )
+        if old is not None and not np.array_equal(old.keys(), one.keys()):
+            now, then = one.values[0], old.values[0]
+            raise ValueError(
+                f"was= gives {now} for parameter {name!r}, but {path} was told {then} when it "
+                "joined, and seeds rest on that; leave it out"
+            )
+    return {**given, **told}
+
+
 def stale_codes(codes: Sequence[Mapping[str, Any]], now: Identity) -> list[tuple[int, list[str]]]:
     """Numbers of the stored code versions that differ from the code now, and what changed.
 
@@ -331,3 +383,71 @@ def code_number(codes: Sequence[Mapping[str, Any]], now: Identity) -> int | None
         if not changes(Identity.from_json(stored["identity"]), now):
             return number
     return None
+
+
+def declared_order(found: Match, declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """For each dim the positions on disk in declared order, where it is not the same.
+
+    Values of the store that are not declared any more follow the one that they followed before.
+    """
+    order: dict[str, Any] = {}
+    old = declaration.get("axes", {})
+    for dim, positions in found.on_disk.items():
+        size = max(one.size for one in found.parameters if one.dim == dim)
+        listed = _merged(old.get(dim), positions.tolist(), size)
+        if listed != list(range(size)):
+            order[dim] = listed
+    return order
+
+
+def _merged(before: list[int] | None, declared: list[int], size: int) -> list[int]:
+    if len(declared) == size:
+        return declared
+    wanted = set(declared)
+    earlier = before if before is not None else range(size)
+    followers: dict[int | None, list[int]] = {}
+    last: int | None = None
+    for position in [*earlier, *sorted(set(range(size)) - set(earlier))]:
+        if position in wanted:
+            last = position
+        else:
+            followers.setdefault(last, []).append(position)
+    merged = list(followers.get(None, []))
+    for position in declared:
+        merged.append(position)
+        merged += followers.get(position, [])
+    return merged
+
+
+def was_to_json(was: Mapping[str, Parameter]) -> dict[str, Any]:
+    """The values told when parameters joined, as plain data."""
+    return {
+        name: {"kind": one.kind, "value": _json_value(one.values[0])}
+        for name, one in was.items()
+        if one.values.ndim == 1
+    }
+
+
+def was_from_json(declaration: Mapping[str, Any]) -> dict[str, Parameter]:
+    """The values told when parameters joined, from a stored declaration."""
+    made = {}
+    roles = {said["name"]: said for said in declaration["parameters"]}
+    for name, said in declaration.get("was", {}).items():
+        kinds = {"datetime": "datetime64[ns]", "timedelta": "timedelta64[ns]"}
+        value = said["value"]
+        if said["kind"] in kinds:
+            values = np.array([value], dtype="int64").astype(kinds[said["kind"]])
+        elif said["kind"] in ("str", "label"):
+            values = np.array([value], dtype=object)
+        else:
+            values = np.array([value])
+        objects = (value,) if said["kind"] == "label" else None
+        dims = tuple(roles[name]["dims"]) if name in roles else (name,)
+        made[name] = Parameter(name, values, dims, objects=objects)
+    return made
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return int(value.astype("int64"))
+    return value.item() if isinstance(value, np.generic) else value

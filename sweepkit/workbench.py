@@ -98,7 +98,8 @@ def run(
     Returns
     -------
     Dataset
-        As :func:`sweepkit.open` gives it.
+        As :func:`sweepkit.open` gives it; where the store holds more values than the sweep
+        declares, those that it declares.
 
     Raises
     ------
@@ -147,8 +148,9 @@ def run(
     else:
         report = views.shown(sweep.name) if progress else views.silent
     target = ZarrStore(store)
-    Session(sweep, target, executor, settings, report).run()
-    return reading.open(target.path)
+    session = Session(sweep, target, executor, settings, report)
+    session.run()
+    return reading.open(target.path).isel(session.declared())
 
 
 def statuses(words: str | Sequence[str]) -> tuple[Status, ...]:

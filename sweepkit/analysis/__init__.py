@@ -22,10 +22,12 @@ from sweepkit.analysis.rates import (
 from sweepkit.analysis.regions import Regions, regions
 from sweepkit.analysis.robustness import robustness
 from sweepkit.analysis.sensitivity import importance
+from sweepkit.analysis.suggest import Suggestion, refined_rate, suggest, volumes
 from sweepkit.analysis.table import Table, UnanswerableError, table
 
 __all__ = [
     "Regions",
+    "Suggestion",
     "Table",
     "UnanswerableError",
     "anytime_interval",
@@ -42,8 +44,11 @@ __all__ = [
     "kinds",
     "pairs",
     "rate",
+    "refined_rate",
     "regions",
     "robustness",
     "safe_box",
+    "suggest",
     "table",
+    "volumes",
 ]

@@ -121,10 +121,12 @@ def _moved(t: Table, p: Coded, value: Any, runs: NDArray[np.intp]) -> Floats:
     if not p.ordered:
         if value not in p.values.tolist():
             raise ValueError(f"{p.name} = {value!r} is none of {p.values.tolist()}")
-        return (p.codes[runs] != p.values.tolist().index(value)).astype(np.float64)
+        other: Floats = (p.codes[runs] != p.values.tolist().index(value)).astype(np.float64)
+        return other
     at = _as_number(value, p)
     low, high = float(_number_of(p.lower[:1], p)[0]), float(_number_of(p.upper[-1:], p)[0])
-    return np.asarray(np.abs(t.raw(p.name)[runs] - at) / ((high - low) or 1.0))
+    step: Floats = np.abs(t.raw(p.name)[runs] - at) / ((high - low) or 1.0)
+    return step
 
 
 def _number_of(values: NDArray[Any], p: Coded) -> Floats:
@@ -388,9 +390,11 @@ def _after_cut(
     if cut < 0:
         return parents
     at = blocked[parents, cut]
+    left: NDArray[np.bool_] = at < b[cut]
     if above:
-        return parents[at >= a[cut] if step else at > a[cut]]
-    return parents[at < b[cut]]
+        left = at >= a[cut] if step else at > a[cut]
+    inside: NDArray[np.int32] = parents[left]
+    return inside
 
 
 def _holds(nominal: Floats | None, k: int, a: Floats, b: Floats, step: float) -> bool:
@@ -687,7 +691,7 @@ def _report(frame: pd.DataFrame, overall: float) -> str:
     for name, row in ranked.iterrows():
         line = f"{name} = {shown(row['value'])}"
         if row["rate_n"]:
-            line += f": {100 * row['rate']:.3g} % of {row['rate_n']} runs fail there"
+            line += f": {100 * row['rate']:.3g} % of {int(row['rate_n'])} runs fail there"
         if row["turns_at"] is not None and row["turns_at"] == row["turns_at"]:
             line += f"; {shown(row['turns_at'])} alone would turn it"
         lines.append(line)

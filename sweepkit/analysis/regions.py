@@ -39,6 +39,11 @@ BETA_SQUARED = 0.25
 EXACT_CODES = 30_000
 """Up to here every distinct value is a limit; beyond, quantile bins are."""
 
+MAX_SEARCHED = 200_000
+MIN_FAILURES = 5_000
+"""More runs than this are searched in a random part that holds so many failures; figures are
+always of all runs."""
+
 EARNED_P = 1e-3
 EARNED_F = 0.01
 LEAST_RUNS = 10
@@ -225,8 +230,10 @@ def regions(
     for number in range(1, max_boxes + 1):
         if fails[left].sum() < 5 or (~fails[left]).sum() == 0:
             break
-        some = [c[left] for c in codes]
-        box, trajectory = _search(parameters, some, fails[left], shares, repeats)
+        looked = _looked_at(left, fails)
+        box, trajectory = _search(
+            parameters, [c[looked] for c in codes], fails[looked], shares, repeats
+        )
         row = _figures(t, parameters, box, codes, fails, left, errors)
         whole = (row["n_failed"], row["n_run"])
         row |= _confirm(parameters, codes, fails, left, held, shares, repeats, whole)
@@ -269,6 +276,17 @@ def _held_out(t: Table, known: NDArray[np.bool_], seed: int) -> NDArray[np.bool_
         return rng.random(int(known.sum())) < 1 / 3
     held: NDArray[np.bool_] = (rng.random(len(t.points.first)) < 1 / 3)[t.points.of[known]]
     return held
+
+
+def _looked_at(some: NDArray[np.bool_], fails: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The runs a search counts: all, or of very many with many failures a random part."""
+    runs = np.flatnonzero(some)
+    if len(runs) <= MAX_SEARCHED:
+        return runs
+    n = max(MAX_SEARCHED, int(np.ceil(len(runs) * MIN_FAILURES / max(fails[runs].sum(), 1))))
+    if n >= len(runs):
+        return runs
+    return np.sort(np.random.default_rng([n, 7919]).choice(runs, n, replace=False))
 
 
 def _search(
@@ -517,7 +535,8 @@ def _confirm(
     }
     if fails[fitted].sum() < 5 or not fails[test].any() or not (~fails[fitted]).any():
         return blank
-    box, _ = _search(parameters, [c[fitted] for c in codes], fails[fitted], shares, repeats)
+    looked = _looked_at(fitted, fails)
+    box, _ = _search(parameters, [c[looked] for c in codes], fails[looked], shares, repeats)
     inside = box.inside(codes) & test
     n, f = int(inside.sum()), int((inside & fails).sum())
     return {

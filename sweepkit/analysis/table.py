@@ -300,8 +300,10 @@ def table(
 
     Raises
     ------
+    UnanswerableError
+        If nothing says which runs fail, or there are no runs.
     ValueError
-        If nothing says which runs fail, if no coordinate is a parameter, or if sizes disagree.
+        If no coordinate is a parameter, or sizes disagree.
 
     Examples
     --------
@@ -322,6 +324,8 @@ def table(
         failed = ds["failed"]
     dims = run_dims(ds, failed)
     shape = tuple(ds.sizes[d] for d in dims)
+    if 0 in shape:
+        raise UnanswerableError(f"the Dataset holds no runs: its sizes are {dict(ds.sizes)}")
     required = _required(ds, failed, requirements, errors)
     outcome = _outcome(ds, failed, required, dims, shape)
     coded = Table(

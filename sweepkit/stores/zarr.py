@@ -24,6 +24,7 @@ from zarr.storage import LocalStore
 
 from sweepkit.format1 import (
     ATTRIBUTE,
+    CODECS,
     FORMAT,
     KEEPING,
     Layout,
@@ -115,6 +116,7 @@ class ZarrStore:
     def exists(self) -> bool:
         """Whether a layout was committed here."""
         self._finish_swap()
+        self._mend_root()
         if (self.root / "zarr.json").exists():
             return True
         if self.root.exists():
@@ -146,12 +148,10 @@ class ZarrStore:
         self.commit(declaration)
 
     def _make_coordinate(self, one: Parameter) -> None:
-        kind = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str"}
-        dtype = kind.get(one.values.dtype.kind, one.values.dtype.name)
-        variable = Variable(one.name, dtype, one.dims, one.values.shape, attrs=one.attrs)
+        variable = _coordinate(one)
         chunks = (max(one.size, 256), *one.values.shape[1:])
         array = self._create_array(variable, one.values.shape, chunks, one.dims)
-        array[...] = stored(one.values, dtype)
+        array[...] = stored(one.values, variable.dtype)
 
     def make(self, variable: Variable, layout: Layout) -> None:
         """Make the array of a variable; readers see it once the layout is committed."""
@@ -233,21 +233,67 @@ class ZarrStore:
         self.attributes = root["attributes"]
         committed = root["consolidated_metadata"]["metadata"]
         for path in self.root.glob("*/zarr.json"):
-            name = path.parent.name
-            if name not in committed:
+            if path.parent.name not in committed:
                 shutil.rmtree(path.parent)
-            elif _loads(path) != committed[name]:
-                replace_file(path, json.dumps(committed[name]))
+        for name, metadata in committed.items():
+            path = self.root / name / "zarr.json"
+            if _loads(path) != metadata:
+                path.parent.mkdir(exist_ok=True)
+                replace_file(path, json.dumps(metadata))
         for partial in self.root.rglob("*.partial"):
             partial.unlink(missing_ok=True)  # left by a writer that was killed
         self.layout = layout_of(self.declaration)
         self._arrays.clear()
+        self._mend_axes()
 
     def _mend_root(self) -> None:
-        """Put the copy of the root in the place of one that is no JSON any more."""
+        """Put the copy of the root in the place of one that is gone or no JSON any more."""
         path, copy = self.root / "zarr.json", _loads(self.beside / "root.json")
-        if _loads(path) is None and copy is not None:
+        if copy is None or _loads(path) is not None:
+            return
+        if any((self.root / name).is_dir() for name in copy["consolidated_metadata"]["metadata"]):
             replace_file(path, json.dumps(copy))
+
+    def damaged_axes(self) -> dict[str, str]:
+        """Coordinates that cannot be read, each with what is wrong with it."""
+        found = {}
+        for said in self.declaration["parameters"]:
+            name = said["name"]
+            try:
+                array = self.array(name)
+                counts = [-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True)]
+                self.read(name, tuple(slice(0, n) for n in array.shape))
+            except StoreError as fault:
+                found[name] = f"cannot be decoded: {fault.__cause__ or fault}"
+            else:
+                if not all(self.has_chunk(name, index) for index in np.ndindex(*counts)):
+                    found[name] = "is missing"
+        return found
+
+    def _mend_axes(self) -> None:
+        """Keep a copy of the coordinates beside the store, and put it in the place of damage."""
+        kept = self.beside / "axes"
+        damaged = self.damaged_axes()
+        for name in damaged:
+            copy, place = kept / name, self.root / name
+            if _same_encoding(_loads(copy / "zarr.json"), _loads(place / "zarr.json")):
+                shutil.copytree(copy / "c", place / "c", dirs_exist_ok=True)
+                self._arrays.pop(name, None)
+        for name, reason in self.damaged_axes().items() if damaged else ():
+            raise StoreError(
+                f"{self.path}: coordinate {name!r} {reason}; there is no copy of it in {kept}, so "
+                f"take {self.root / name} from a copy of the store"
+            )
+        self._keep_axes()
+
+    def _keep_axes(self) -> None:
+        kept = self.beside / "axes"
+        for said in self.declaration["parameters"]:
+            place, copy = self.root / said["name"], kept / said["name"]
+            with suppress(OSError):  # a copy is not worth failing for on a full disk
+                if not _same_files(place, copy):
+                    shutil.rmtree(copy, ignore_errors=True)
+                    shutil.copytree(place, copy)
 
     def peek(self) -> None:
         """Read the committed layout without being its writer.
@@ -270,6 +316,7 @@ class ZarrStore:
     def array(self, name: str) -> zarr.Array[Any]:
         """The Zarr array of a variable or coordinate."""
         if name not in self._arrays:
+            _check_codecs(self.root / name, _loads(self.root / name / "zarr.json"))
             self._arrays[name] = zarr.open_array(
                 LocalStore(self.root / name), mode="r+", zarr_format=3
             ).with_config({"write_empty_chunks": True})
@@ -288,8 +335,8 @@ class ZarrStore:
         except (ValueError, RuntimeError, OSError) as fault:
             raise StoreError(
                 f"{self.path}: variable {name!r} is damaged in the runs {_box_text(box)} "
-                f"({fault}); sk.verify names every damaged run, and they are run again by "
-                "sk.run(..., rerun='damaged')"
+                f"({fault}); sk.verify({self.path!r}) names every damaged run, and the next sk.run "
+                "runs just those again"
             ) from fault
         if values.dtype.kind in "UT":
             values = values.astype(object)
@@ -374,6 +421,7 @@ class ZarrStore:
             raise self._refusal("axes", fault) from fault
         self._arrays.clear()
         self.commit(declaration)
+        self._keep_axes()
 
     def add(self, variables: Sequence[Variable], declaration: Mapping[str, Any]) -> None:
         """Add variables, filled with nothing, and commit."""
@@ -382,6 +430,26 @@ class ZarrStore:
         for variable in variables:
             self.make(variable, self.layout)
         self.commit(declaration)
+
+    def relabel(
+        self, parameters: Sequence[Parameter], outputs: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Give coordinates and outputs the units and names declared now.
+
+        Readers see them once the layout is committed.
+        """
+        variables = dict(self.layout.variables)
+        for name, attrs in outputs.items():
+            if name in variables:
+                old = variables[name]
+                variables[name] = replace(old, attrs={**old.attrs, **attrs})
+        self.layout = replace(self.layout, variables=variables)
+        for one in (*map(_coordinate, parameters), *(variables[n] for n in outputs if n in variables)):
+            path = self.root / one.name / "zarr.json"
+            metadata = json.loads(path.read_text())
+            if metadata["attributes"] != one.stored_attrs:
+                replace_file(path, json.dumps({**metadata, "attributes": one.stored_attrs}))
+                self._arrays.pop(one.name, None)
 
     def note(self, name: str, attrs: Mapping[str, Any]) -> None:
         """Add attributes to a variable and commit."""
@@ -424,6 +492,13 @@ class ZarrStore:
 
 
 # --- helpers of the layout -----------------------------------------------------------------------
+
+
+def _coordinate(one: Parameter) -> Variable:
+    """A parameter as it is stored."""
+    kind = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str"}
+    dtype = kind.get(one.values.dtype.kind, one.values.dtype.name)
+    return Variable(one.name, dtype, one.dims, one.values.shape, attrs=one.attrs)
 
 
 def stored(values: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -492,7 +567,35 @@ def read_root(path: Path) -> dict[str, Any]:
             f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
             "update sweepkit"
         )
+    for name, metadata in root["consolidated_metadata"]["metadata"].items():
+        _check_codecs(path / name, metadata)
     return dict(root)
+
+
+def _check_codecs(path: Path, said: Any) -> None:
+    """Refuse an array whose decoding might run code: it was not written by sweepkit."""
+    try:
+        names = {one["name"] for one in said["codecs"]}
+    except (TypeError, KeyError) as fault:
+        raise StoreError(f"{path / 'zarr.json'} is missing or damaged") from fault
+    unknown = names - CODECS
+    if unknown:
+        raise StoreError(
+            f"{path} is encoded by {', '.join(sorted(unknown))}, which no sweep uses and which may "
+            "run code; it is not read"
+        )
+
+
+def _same_encoding(a: Any, b: Any) -> bool:
+    words = ("data_type", "chunk_grid", "codecs", "fill_value")
+    return a is not None and b is not None and all(a.get(word) == b.get(word) for word in words)
+
+
+def _same_files(a: Path, b: Path) -> bool:
+    mine, theirs = ({one.relative_to(path) for one in path.rglob("*")} for path in (a, b))
+    return mine == theirs and all(
+        (a / one).is_dir() or (a / one).read_bytes() == (b / one).read_bytes() for one in mine
+    )
 
 
 def _loads(path: Path) -> Any:

@@ -14,6 +14,7 @@ from sweepkit.status import Progress
 __all__ = ["bar", "duration_text", "lines", "shown", "silent", "sentence"]
 
 LINE_SECONDS = 10.0
+ENDINGS = ("done", "cancelled", "failed")
 
 
 def silent(progress: Progress) -> None:
@@ -51,6 +52,9 @@ def bar(name: str) -> Callable[[Progress], None]:
     state: dict[str, Any] = {}
 
     def show(progress: Progress) -> None:
+        if not progress.total:
+            sys.stderr.write(f"{name}: {sentence(progress)}\n")
+            return
         if "bar" not in state:
             state["bar"] = tqdm(
                 total=progress.total,
@@ -63,8 +67,10 @@ def bar(name: str) -> Callable[[Progress], None]:
         drawn.n = min(progress.finished, progress.total)
         drawn.set_postfix_str(_details(progress), refresh=False)
         drawn.refresh()
-        if progress.state in ("done", "cancelled", "failed"):
+        if progress.state in ENDINGS:
             drawn.close()
+            if _in_notebook():  # a saved notebook keeps text, but not the widget's last state
+                sys.stdout.write(f"{name}: {sentence(progress)}\n")
 
     return show
 
@@ -74,7 +80,7 @@ def lines(name: str) -> Callable[[Progress], None]:
     state = {"last": -math.inf}
 
     def show(progress: Progress) -> None:
-        ending = progress.state in ("done", "cancelled", "failed")
+        ending = progress.state in ENDINGS
         now = time.monotonic()
         if ending or now - state["last"] >= LINE_SECONDS:
             state["last"] = now
@@ -87,6 +93,8 @@ def lines(name: str) -> Callable[[Progress], None]:
 def sentence(progress: Progress) -> str:
     """Progress in one line of plain text."""
     total = progress.total
+    if not total and progress.state == "done":
+        return "nothing to run, every run is finished"
     share = progress.finished / total if total else 1.0
     head = f"{progress.finished:,} of {total:,} runs ({share:.0%})"
     word = {"done": "done", "cancelled": "stopped", "failed": "ended early"}.get(progress.state)

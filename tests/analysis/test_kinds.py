@@ -17,7 +17,7 @@ LOG = 'Traceback (most recent call last):\n  File "/home/x/model.py", line {}, i
     [
         ("ValueError: step 3 too large: 1.5e-3", "ValueError: step 12 too large: -7"),
         ("KeyError: 'gain'", "KeyError: 'mass'"),
-        ("OSError: /tmp/a/b.txt is missing", "OSError: /var/c.txt is missing"),
+        ("OSError: /data/a/b.txt is missing", "OSError: /home/c.txt is missing"),
         ("RuntimeError: <obj at 0x7fae47ca1150>", "RuntimeError: <obj at 0x7f0000000000>"),
         ("ValueError: [1.0, 2.0, 3.0]", "ValueError: [4, 5]"),
     ],

@@ -97,8 +97,7 @@ def test_rate_of_each_design_averages_over_scenarios_and_replicates():
 
 def test_census_has_no_sampling_error_but_a_boundary():
     ds = grid(np.arange(10) >= 6, a=np.arange(10.0))
-    got = failure_rate(ds, over="a") if False else rate(ds)
-    row = got.iloc[0]
+    row = rate(ds).iloc[0]
     assert (row["rate"], row["low"], row["high"]) == (0.4, 0.4, 0.4)
     assert row["basis"] == "census"
     assert row["boundary"] == 0.2

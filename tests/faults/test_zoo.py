@@ -45,7 +45,8 @@ def surroundings() -> dict[str, Any]:
     """What a sweep must leave as it was in the process that runs it."""
     return {
         "working directory": os.getcwd(),
-        "environment": dict(os.environ),
+        # but for what threadpoolctl and loky set when they are first used
+        "environment": {k: v for k, v in os.environ.items() if not k.startswith("KMP_")},
         "numpy's generator": [str(one) for one in np.random.get_state()],
         "python's generator": random.getstate(),
         "standard output": (sys.stdout, sys.stderr),

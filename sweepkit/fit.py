@@ -1,0 +1,149 @@
+"""Results fitted to the store: typed as it has them, or found not to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.format1 import Layout, Variable, length_variable
+from sweepkit.outputs import Column, Misfit, Output, cast_exactly, learnt, shape_fault
+from sweepkit.status import Status
+
+__all__ = ["Fit", "Rows", "learnt_outputs", "rows_of"]
+
+Rows: TypeAlias = tuple[NDArray[np.intp] | None, NDArray[Any]]
+"""Rows of a batch, None for all, and a value for each."""
+
+Piece: TypeAlias = tuple[NDArray[np.intp], NDArray[Any]]
+Widen: TypeAlias = Callable[[Variable, Column, Sequence[Piece]], Variable]
+
+
+def learnt_outputs(
+    columns: Mapping[str, list[Column]], declared: Mapping[str, Output]
+) -> tuple[Variable, ...]:
+    """The variables to be stored, from the first results and what was declared."""
+    made: list[Variable] = []
+    for name, groups in columns.items():
+        variable = learnt(name, groups[0], declared.get(name))
+        made.append(variable)
+        if variable.pad is not None:
+            made.append(length_variable(variable))
+    return tuple(made)
+
+
+class Fit:
+    """The results of one batch, on their way into the store.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the store.
+    status : array of int8, shape (n,)
+        Of the runs; those that do not fit become invalid here.
+    errors : mapping of int to str
+        Error by row; what does not fit is added here, both sides named.
+    widen : callable
+        Given a variable, a column of another data type, and what is not yet stored of this
+        batch: stores the variable in a wider data type if it can, and returns it as it is then.
+    """
+
+    def __init__(
+        self, layout: Layout, status: NDArray[np.int8], errors: dict[int, str], widen: Widen
+    ) -> None:
+        self.status = status
+        self.errors = errors
+        self._widen = widen
+        self._known = {v.name: v for v in layout.outputs if "derived" not in v.attrs}
+        self._whole: dict[str, NDArray[Any]] = {}
+        self._parts: dict[str, list[Piece]] = {}
+
+    def values(self, columns: Mapping[str, list[Column]]) -> dict[str, Rows]:
+        """Values by variable, typed as the store has them."""
+        for name, groups in columns.items():
+            for column in groups:
+                self._take(name, column)
+        joined: dict[str, Rows] = {name: (None, values) for name, values in self._whole.items()}
+        for name, pieces in self._parts.items():
+            joined[name] = (
+                np.concatenate([rows for rows, _ in pieces]),
+                np.concatenate([values for _, values in pieces]),
+            )
+        for name in self._known:
+            if name not in self._whole:
+                self._check_present(name)
+        return joined
+
+    def _take(self, name: str, column: Column) -> None:
+        rows = np.arange(len(self.status)) if column.rows is None else column.rows
+        variable = self._known.get(name)
+        if variable is None:
+            there = ", ".join(self._known) or "none"
+            self._refuse(
+                rows, f"output {name!r} was not returned by the first run; outputs are {there}"
+            )
+            return
+        fault = shape_fault(variable, column)
+        if fault is not None:
+            self._refuse(rows, fault)
+            return
+        if column.dtype != variable.dtype:
+            wide = self._widen(variable, column, self._parts.get(name, ()))
+            if wide is not variable and name in self._parts:
+                self._parts[name] = [(r, v.astype(wide.dtype)) for r, v in self._parts[name]]
+            self._known[name] = variable = wide
+        values, kept = self._typed(name, column, variable.dtype, rows)
+        if column.rows is None and kept.all() and column.lengths is None:
+            self._whole[name] = values
+            return
+        self._parts.setdefault(name, []).append((rows[kept], values[kept]))
+        if column.lengths is not None:
+            piece = rows[kept], column.lengths[kept]
+            self._parts.setdefault(f"{name}_length", []).append(piece)
+
+    def _typed(
+        self, name: str, column: Column, dtype: str, rows: NDArray[np.intp]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Values in the stored data type, and which of the rows keep theirs exactly."""
+        kept = np.ones(len(rows), dtype=bool)
+        if column.dtype == dtype:
+            return column.values, kept
+        try:
+            return cast_exactly(name, column.values, column.dtype, dtype), kept
+        except Misfit:
+            pass
+        plain = {"str": np.dtype(object)}
+        target = plain.get(dtype) or np.dtype("int64" if dtype.endswith("[ns]") else dtype)
+        values = np.zeros(column.values.shape, dtype=target)
+        for at in range(len(rows)):
+            try:
+                values[at] = cast_exactly(name, column.values[at], column.dtype, dtype)
+            except Misfit as misfit:
+                kept[at] = False
+                self._refuse(rows[at : at + 1], str(misfit))
+        return values, kept
+
+    def _check_present(self, name: str) -> None:
+        present = np.zeros(len(self.status), dtype=bool)
+        for rows, _ in self._parts.get(name, ()):
+            present[rows] = True
+        lacking = np.flatnonzero(~present & (self.status == Status.DONE))
+        self._refuse(lacking, f"output {name!r} was not returned")
+
+    def _refuse(self, rows: NDArray[np.intp], told: str) -> None:
+        for row in rows.tolist():
+            if self.status[row] == Status.DONE:
+                self.status[row] = Status.INVALID
+                self.errors[row] = told
+
+
+def rows_of(given: Rows, wanted: NDArray[np.intp], count: int) -> NDArray[Any]:
+    """Values of some rows of a batch of ``count`` runs."""
+    rows, values = given
+    if rows is None:
+        return values[wanted]
+    at = np.zeros(count, dtype=np.intp)
+    at[rows] = np.arange(len(rows))
+    return values[at[wanted]]

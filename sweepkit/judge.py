@@ -1,0 +1,134 @@
+"""Results judged as they come: statuses counted, requirements applied, the failure policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.fit import Rows, rows_of
+from sweepkit.format1 import Layout
+from sweepkit.grid import Grid
+from sweepkit.protocols import Batch
+from sweepkit.status import NAMES, Status
+
+if TYPE_CHECKING:
+    from sweepkit.requirements import Requirement
+
+__all__ = ["RunError", "Tally", "TooManyErrorsError", "failing", "too_many"]
+
+LEAST_SHARE = 20
+"""Runs after which a share of errors begins to count."""
+
+
+class RunError(RuntimeError):
+    """A run raised, and the sweep was asked to stop at the first; what is done is kept."""
+
+
+class TooManyErrorsError(RuntimeError):
+    """More runs ended in errors than were allowed; what is done is kept."""
+
+
+@dataclass
+class Tally:
+    """Counts of a session.
+
+    Attributes
+    ----------
+    counts : Counter of Status
+        Runs by what became of them.
+    errors : Counter of str
+        Runs that did not succeed, by kind: the exception's type, or the status.
+    notes : Counter of str
+        What runs did to the process around them.
+    failed : int
+        Runs that are done and do not satisfy a requirement.
+    busy_seconds : float
+        Time of all runs together.
+    """
+
+    counts: Counter[int] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    busy_seconds: float = 0.0
+
+    def add(self, status: NDArray[np.int8], sign: int = 1) -> None:
+        """Count runs, or with -1 take them back."""
+        for one, count in zip(*np.unique(status, return_counts=True), strict=True):
+            self.counts[int(one)] += sign * int(count)
+
+    def add_errors(self, status: NDArray[np.int8], errors: Mapping[int, str]) -> None:
+        """Count errors of a batch by kind."""
+        for row, text in errors.items():
+            became = Status(status[row])
+            kind = text.partition(":")[0] if became == Status.ERROR else became.word
+            self.errors[kind] += 1
+
+    @property
+    def settled(self) -> int:
+        """Runs that were run and came to an end."""
+        return sum(n for one, n in self.counts.items() if one != Status.SKIPPED)
+
+    @property
+    def by_name(self) -> dict[str, int]:
+        """Runs by status, in words."""
+        return {NAMES[one]: count for one, count in sorted(self.counts.items()) if count}
+
+
+def too_many(tally: Tally, limit: int | float | None, total: int) -> TooManyErrorsError | None:
+    """The error to end with if more runs did not succeed than a count or a share allows."""
+    if limit is None:
+        return None
+    count = sum(tally.errors.values())
+    if isinstance(limit, float):
+        known = tally.settled >= min(LEAST_SHARE, total)
+        over = known and count > limit * tally.settled
+    else:
+        over = count > limit
+    if not over:
+        return None
+    top = ", ".join(f"{kind} ({n})" for kind, n in tally.errors.most_common(3))
+    return TooManyErrorsError(
+        f"{count} of {tally.settled} runs did not succeed, more than max_errors={limit!r} "
+        f"allows: {top}"
+    )
+
+
+def failing(
+    requirements: Sequence[Requirement],
+    grid: Grid,
+    layout: Layout,
+    batch: Batch,
+    status: NDArray[np.int8],
+    values: Mapping[str, Rows],
+) -> int:
+    """How many runs of a batch are done and do not satisfy a requirement that is text."""
+    wanted = [one for one in requirements if not one.needs_code]
+    done = np.flatnonzero(status == Status.DONE)
+    if not wanted or not len(done):
+        return 0
+    import xarray as xr
+
+    from sweepkit.requirements import fails
+
+    handed: dict[str, xr.Variable] = {}
+    lengths: dict[str, tuple[str, xr.Variable]] = {}
+    for name in set().union(*(one.expression.names for one in wanted)):
+        if name in grid:
+            index = grid.index(batch.runs[: len(status)][done])
+            handed[name] = xr.Variable(("run",), grid.columns(index, (name,))[name])
+            continue
+        variable = layout.variables[name]
+        picked: NDArray[Any] = rows_of(values[name], done, len(status))
+        if variable.dtype.endswith("[ns]"):
+            picked = picked.astype(variable.dtype)
+        handed[name] = xr.Variable(("run", *variable.dims), picked)
+        if variable.pad is not None:
+            length = rows_of(values[f"{name}_length"], done, len(status))
+            lengths[name] = (variable.pad, xr.Variable(("run",), length))
+    return int(fails(wanted, handed, run_dims=("run",), lengths=lengths).sum())

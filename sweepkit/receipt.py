@@ -1,0 +1,46 @@
+"""What a session did, with what, accounted for beside the store."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sweepkit.stores.zarr import replace_file
+
+__all__ = ["environment", "write_receipt"]
+
+PACKAGES = ("sweepkit", "numpy", "xarray", "zarr", "joblib")
+
+
+def environment() -> dict[str, str]:
+    """What runs are made with: Python, platform, packages."""
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return {
+        "python": platform.python_version(),
+        "platform": f"{sys.platform}-{platform.machine()}",
+        **found,
+    }
+
+
+def write_receipt(beside: Path, began: float, said: dict[str, Any]) -> None:
+    """Write the account of a session that began at a time (seconds since 1970).
+
+    One JSON file for each session, in ``sessions``. A full disk does not make a session fail
+    that is otherwise at its end.
+    """
+    folder = beside / "sessions"
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(began))
+    name = f"{stamp}-{began % 1:.6f}".replace("-0.", "-")
+    text = json.dumps({"began": began, "ended": time.time(), **said}, indent=1)
+    with suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        replace_file(folder / f"{name}.json", text)

@@ -1,0 +1,126 @@
+"""A store made anew and swapped in: with joined parameters, wider axes, wider outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.fit import Piece
+from sweepkit.format1 import Layout, Variable, block_shape
+from sweepkit.outputs import Column, Misfit, cast_exactly
+from sweepkit.parameters import Parameter
+from sweepkit.resume import Match
+from sweepkit.status import Status
+from sweepkit.stores.zarr import ZarrStore
+
+__all__ = ["rejoin", "retype"]
+
+Convert = Callable[[Variable, tuple[slice, ...], NDArray[Any]], NDArray[Any]]
+
+
+def rejoin(
+    store: ZarrStore,
+    found: Match,
+    was: Mapping[str, Parameter],
+    declaration: Mapping[str, Any],
+) -> None:
+    """Give a store the dims of joined parameters, at the one value that its runs had, and axes
+    of other data types.
+
+    Parameters
+    ----------
+    store : ZarrStore
+        Open, and held by this process.
+    found : Match
+        What joins, and the axes as they will be.
+    was : mapping
+        The value that finished runs had of each joined parameter.
+    declaration : mapping
+        To be stored.
+    """
+    old = store.layout
+    kept = store.parameter_values(store.declaration["parameters"])
+    sizes = dict(old.sizes)
+    axes = []
+    for one in found.parameters:
+        if one.name in found.joined:
+            sizes[one.name] = 1
+            values, objects = was[one.name].values, was[one.name].objects
+        else:
+            size = kept[one.name].size
+            values = one.values[:size]
+            objects = None if one.objects is None else one.objects[:size]
+        axes.append(replace(one, values=values, objects=objects))
+    final = {one.dim: one.size for one in found.parameters}
+    per_run = sum(variable.bytes_per_run for variable in old.variables.values())
+    block = block_shape(tuple(max(n, final.get(dim, n)) for dim, n in sizes.items()), per_run)
+    wide = Layout(sizes, block, old.variables)
+    extra = (1,) * (len(sizes) - len(old.sizes))
+
+    def spread(variable: Variable, box: tuple[slice, ...], values: NDArray[Any]) -> NDArray[Any]:
+        return values.reshape(values.shape[: len(old.sizes)] + extra + variable.shape)
+
+    _copy(store, wide, axes, declaration, spread)
+
+
+def retype(
+    store: ZarrStore,
+    variable: Variable,
+    dtype: str,
+    column: Column,
+    unstored: Sequence[Piece],
+    declaration: Mapping[str, Any],
+) -> bool:
+    """Store a variable in a wider data type if that holds all values, old and new, exactly.
+
+    Returns
+    -------
+    bool
+        Whether it was done.
+    """
+    layout = store.layout
+    try:
+        cast_exactly(variable.name, column.values, column.dtype, dtype)
+        for _, values in unstored:
+            cast_exactly(variable.name, values, variable.dtype, dtype)
+        for block in range(layout.n_blocks):
+            values = store.read(variable.name, layout.box(block))
+            cast_exactly(variable.name, values, variable.dtype, dtype)
+    except Misfit:
+        return False
+    changed = replace(variable, dtype=dtype)
+    wide = replace(layout, variables={**layout.variables, variable.name: changed})
+    axes = store.parameter_values(declaration["parameters"])
+
+    def cast(one: Variable, box: tuple[slice, ...], values: NDArray[Any]) -> NDArray[Any]:
+        if one.name == variable.name:
+            values = values.astype(np.dtype(dtype))
+            values[store.read("status", box) != Status.DONE] = changed.fill
+        return values
+
+    _copy(store, wide, tuple(axes.values()), declaration, cast)
+    return True
+
+
+def _copy(
+    store: ZarrStore,
+    layout: Layout,
+    axes: Sequence[Parameter],
+    declaration: Mapping[str, Any],
+    convert: Convert,
+) -> None:
+    dims = len(store.layout.dims)
+    with store.rewriting() as fresh:
+        fresh.create(layout, axes, declaration)
+        for block in range(layout.n_blocks):
+            box = layout.box(block)
+            for variable in layout.variables.values():
+                values = convert(variable, box, store.read(variable.name, box[:dims]))
+                if variable.dtype == "str":
+                    values = values.astype(np.dtypes.StringDType())
+                whole = tuple(slice(0, n) for n in variable.shape)
+                fresh.write(variable.name, box + whole, values)

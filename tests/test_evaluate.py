@@ -1,0 +1,215 @@
+"""A batch in a worker: errors, logs, what was changed around it, and where it stops."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sweepkit as sk
+from sweepkit.evaluate import (
+    HEAD,
+    TAIL,
+    Station,
+    Task,
+    TextCapture,
+    capped,
+    evaluate,
+    kept_surroundings,
+    one_line,
+    routed_prints,
+)
+from sweepkit.simulator import patchable
+from sweepkit.status import Status
+
+
+def task(function: Callable[..., Any], n: int, **options: Any) -> Task:
+    sweep = sk.Sweep(function, sk.grid(i=range(n)))
+    watched = patchable(function)
+    return Task(
+        function, sweep.call, sweep.grid, {}, 0, "independent", {}, patchable=watched, **options
+    )
+
+
+def evaluated(function: Callable[..., Any], n: int, **options: Any) -> Any:
+    capture = TextCapture()
+    with routed_prints() as route:
+        route(capture)
+        station = Station(capture, **options)
+        return evaluate(task(function, n), np.arange(n), station)
+
+
+def test_results_come_as_columns_and_errors_by_row() -> None:
+    def f(i: int) -> dict[str, float]:
+        if i == 2:
+            raise ValueError("two\nlines")
+        return {"y": float(i)}
+
+    result = evaluated(f, 4)
+    assert result.status.tolist() == [1, 1, Status.ERROR, 1]
+    (column,) = result.columns["y"]
+    assert column.rows.tolist() == [0, 1, 3]
+    assert column.values.tolist() == [0.0, 1.0, 3.0]
+    assert result.errors == {2: "ValueError: two lines"}
+    assert "in f\n" in result.logs[2]
+    assert "sweepkit/evaluate.py" not in result.logs[2]
+    assert (result.duration >= 0).all()
+
+
+def test_what_a_run_prints_is_in_its_own_log() -> None:
+    def f(i: int) -> float:
+        if i % 2:
+            print(f"run {i}")
+            print("to the other", file=sys.stderr)
+        return 0.0
+
+    result = evaluated(f, 4)
+    assert result.logs == {1: "run 1\nto the other\n", 3: "run 3\nto the other\n"}
+
+
+def test_a_wish_to_stop_ends_a_batch_after_the_run_that_is_on() -> None:
+    station = Station(TextCapture())
+
+    def f(i: int) -> float:
+        if i == 2:
+            station.claim[2] = 1.0
+        return float(i)
+
+    result = evaluate(task(f, 10), np.arange(10), station)
+    assert len(result) == 3
+    assert result.columns["result"][0].values.tolist() == [0.0, 1.0, 2.0]
+    assert station.claim[0] == -1.0
+
+
+def test_an_interrupt_by_a_person_keeps_the_runs_before_it() -> None:
+    asked: list[bool] = []
+
+    def f(i: int) -> float:
+        if i == 3:
+            asked.append(True)
+            raise KeyboardInterrupt
+        return float(i)
+
+    result = evaluated(f, 6, interrupted=lambda: bool(asked))
+    assert len(result) == 3
+    assert result.status.tolist() == [1, 1, 1]
+    assert result.errors == {}
+
+
+def test_a_run_that_interrupts_itself_is_an_error() -> None:
+    def f(i: int) -> float:
+        if i == 3:
+            raise KeyboardInterrupt
+        return float(i)
+
+    result = evaluated(f, 6)
+    assert result.errors == {3: "KeyboardInterrupt"}
+    assert len(result) == 6
+
+
+def test_the_claim_tells_which_run_is_on() -> None:
+    station = Station(TextCapture())
+    seen = []
+
+    def f(i: int) -> float:
+        seen.append(station.claim[0])
+        return 0.0
+
+    evaluate(task(f, 4), np.arange(4), station)
+    assert seen == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_changes_are_undone_after_the_run_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEPT", "1")
+    monkeypatch.setattr(random, "gauss", random.gauss)
+    home, gauss = os.getcwd(), random.gauss
+    seen: list[Any] = []
+
+    def f(i: int) -> float:
+        seen.append((os.getcwd(), os.environ.get("KEPT"), "NEW" in os.environ, random.gauss))
+        os.chdir("/")
+        os.environ["KEPT"] = "2"
+        os.environ["NEW"] = "2"
+        random.gauss = max
+        return 0.0
+
+    result = evaluated(f, 3)
+    assert seen == [(home, "1", False, gauss)] * 3
+    assert sorted(result.notes) == ["environment changed: KEPT, NEW", "random.gauss changed"]
+
+
+def test_runs_in_threads_leave_the_process_as_it_was() -> None:
+    before = os.getcwd(), dict(os.environ), warnings.filters[:], np.random.random(), sys.stdout
+    state = np.random.get_state()[1].tolist()
+    with kept_surroundings():
+        os.chdir("/")
+        os.environ["NEW"] = "2"
+        warnings.simplefilter("error")
+        np.random.seed(3)
+        sys.stdout = sys.stderr
+    assert (os.getcwd(), dict(os.environ), warnings.filters[:]) == before[:3]
+    assert sys.stdout is before[4]
+    assert np.random.get_state()[1].tolist() == state
+
+
+def test_only_what_a_simulator_might_set_is_watched() -> None:
+    def sets(i: int) -> None:
+        random.gauss = max  # type: ignore[method-assign,assignment]
+
+    def sets_by_name(i: int) -> None:
+        setattr(random, "gauss", max)  # noqa: B010
+
+    def uses(i: int) -> float:
+        return random.gauss(0, 1) + np.pi
+
+    class Object:
+        def __call__(self, i: int) -> float:
+            self.mass = np.pi
+            return random.gauss(0, 1)
+
+    assert patchable(sets) == (("random", "gauss"),)
+    assert ("random", "gauss") in patchable(sets_by_name)
+    assert patchable(uses) == ()
+    assert ("random", "gauss") not in patchable(Object())
+
+
+def test_prints_of_other_threads_go_where_they_went(capsys: pytest.CaptureFixture[str]) -> None:
+    capture = TextCapture()
+    with routed_prints() as route:
+        route(capture)
+        print("mine")
+        other = threading.Thread(target=print, args=("theirs",))
+        other.start()
+        other.join()
+    assert capture.take() == "mine\n"
+    assert capsys.readouterr().out == "theirs\n"
+
+
+def test_text_is_capped_in_its_middle() -> None:
+    text = capped("a" * HEAD + "b" * 1000 + "c" * TAIL)
+    assert text.startswith("a" * HEAD + "\n... 1,000 characters left out ...\n")
+    assert text.endswith("c" * TAIL)
+    assert capped("short") == "short"
+    assert capped("\ud800\0") == "\\ud800\\0"
+
+
+def test_a_log_in_memory_stays_small_however_much_is_printed() -> None:
+    capture = TextCapture()
+    for _ in range(100_000):
+        capture.write("x" * 100)
+    assert sum(map(len, capture._parts)) < 64 * (HEAD + TAIL) + 200
+    assert len(capture.take()) < HEAD + TAIL + 100
+    assert capture.size() == 0
+
+
+def test_an_error_is_one_line_of_at_most_300_characters() -> None:
+    assert one_line("a\nb\t c") == "a b c"
+    assert len(one_line("x" * 1000)) == 300
+    assert one_line("\ud800") == "\\ud800"

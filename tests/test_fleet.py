@@ -1,0 +1,426 @@
+"""Worker processes: what ends one, what replaces one, and what never notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import joblib
+import numpy as np
+import psutil
+import pytest
+from joblib.externals.loky import get_reusable_executor
+
+import sweepkit as sk
+from sweepkit.fleet import WorkerStartError
+from sweepkit.status import Status
+
+Start = Callable[..., "Popen[str]"]
+
+
+def run(function: Callable[..., Any], store: str, n: int, **options: Any) -> Any:
+    sweep = sk.Sweep(function, sk.grid(i=range(n)), version="1")
+    options = {"n_jobs": 2, "backend": "loky", "progress": False, **options}
+    return sk.run(sweep, store, **options).load()
+
+
+def workers() -> list[psutil.Process]:
+    """The worker processes of sweeps of this process."""
+    found = []
+    for one in psutil.Process().children():
+        try:
+            if "resource_tracker" not in " ".join(one.cmdline()):
+                found.append(one)
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+def counts(ds: Any) -> dict[str, int]:
+    return {Status(s).word: n for s, n in Counter(ds["status"].values.astype(int)).items()}
+
+
+# --- time limits -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["threading", "sequential"])
+def test_a_time_limit_is_refused_where_a_run_cannot_be_killed(
+    tmp_path: Path, store: str, backend: str
+) -> None:
+    ledger = tmp_path / "ledger"
+
+    def f(i: int) -> float:
+        ledger.touch()
+        return 0.0
+
+    with pytest.raises(ValueError, match=f"needs worker processes.*'{backend}'.*backend='loky'"):
+        run(f, store, 3, backend=backend, timeout=1)
+    assert not ledger.exists()
+    assert not Path(store).exists()
+
+
+def test_a_time_limit_may_follow_from_the_mean_time(store: str) -> None:
+    def f(i: int) -> float:
+        time.sleep(600 if i == 7 else 0.01)
+        return float(i)
+
+    began = time.monotonic()
+    ds = run(f, store, 20, timeout="20x")
+    assert time.monotonic() - began < 15
+    assert counts(ds) == {"done": 19, "timeout": 1}
+    assert re.search(
+        r"more than its time limit of [\d.]+ s", str(ds["error"].sel(i=7).values)
+    )
+    assert sk.open(store, mask=False)["duration"].sel(i=7) >= 1
+
+
+def test_runs_within_their_time_limit_are_left_alone(store: str) -> None:
+    def f(i: int) -> float:
+        time.sleep(0.3)
+        return float(i)
+
+    ds = run(f, store, 6, timeout=5)
+    assert counts(ds) == {"done": 6}
+
+
+def test_a_run_that_hung_may_be_tried_again(tmp_path: Path, store: str) -> None:
+    def f(i: int) -> float:
+        mark = tmp_path / f"{i}"
+        if i == 3 and not mark.exists():
+            mark.touch()
+            time.sleep(600)
+        return float(i)
+
+    ds = run(f, store, 5, timeout=1, retry={"timeout": 1})
+    assert counts(ds) == {"done": 5}
+    assert ds["attempts"].values.tolist() == [1, 1, 1, 2, 1]
+    assert str(ds["error"].sel(i=3).values) == ""
+
+
+# --- deaths ----------------------------------------------------------------------------------
+
+
+def test_a_worker_killed_from_outside_costs_no_run(store: str) -> None:
+    killed: dict[int, int] = {}
+
+    def kill(progress: sk.Progress) -> None:
+        # What was on is run again first, so it has finished before the next kill.
+        if len(killed) < 4 and progress.finished > max(killed.values(), default=0) + 8:
+            victim = workers()[len(killed) % 2]
+            killed[victim.pid] = progress.finished
+            victim.kill()
+
+    def f(i: int) -> float:
+        time.sleep(0.06)
+        return float(i)
+
+    ds = run(f, store, 60, progress=kill)
+    assert len(killed) == 4
+    assert counts(ds) == {"done": 60}
+    assert (ds["error"] == "").all()
+    assert ds["result"].values.tolist() == list(map(float, range(60)))
+
+
+def killers(n: int, every: int, kill: Callable[[], None]) -> Callable[[int], float]:
+    def f(i: int) -> float:
+        if i % every == every // 2:
+            kill()
+        end = time.perf_counter() + 0.001
+        while time.perf_counter() < end:
+            pass
+        return float(i)
+
+    return f
+
+
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exit_3() -> None:
+    os._exit(3)
+
+
+def test_a_sweep_of_nothing_but_killers_ends(store: str) -> None:
+    began = time.monotonic()
+    ds = run(killers(12, 1, exit_3), store, 12)
+    assert counts(ds) == {"crashed": 12}
+    assert (ds["error"] == "the worker died with exit code 3").all()
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [kill_self, exit_3])
+def test_200_killers_in_a_row_end(store: str, kill: Callable[[], None]) -> None:
+    began = time.monotonic()
+    ds = run(killers(200, 1, kill), store, 200)
+    print(f"200 killers ({kill.__name__}): {time.monotonic() - began:.1f} s")
+    assert counts(ds) == {"crashed": 200}
+    assert (ds["error"] != "").all()
+
+
+@pytest.mark.slow
+def test_20_killers_among_10_000_runs_cost_little(tmp_path: Path) -> None:
+    began = time.monotonic()
+    ds = run(killers(10_000, 20_000, kill_self), str(tmp_path / "clean.zarr"), 10_000)
+    clean = time.monotonic() - began
+    assert counts(ds) == {"done": 10_000}
+    began = time.monotonic()
+    ds = run(killers(10_000, 500, kill_self), str(tmp_path / "deadly.zarr"), 10_000)
+    deadly = time.monotonic() - began
+    print(f"10,000 runs of 1 ms: clean {clean:.1f} s, with 20 killers {deadly:.1f} s")
+    assert counts(ds) == {"done": 9_980, "crashed": 20}
+    assert deadly <= 3 * clean + 20
+
+
+def test_a_run_that_crashed_may_be_tried_again(tmp_path: Path, store: str) -> None:
+    def f(i: int) -> float:
+        mark = tmp_path / f"{i}"
+        if i % 2 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return float(i)
+
+    ds = run(f, store, 6, retry={"crashed": 1})
+    assert counts(ds) == {"done": 6}
+    assert ds["attempts"].values.tolist() == [1, 2, 1, 2, 1, 2]
+
+
+def test_deaths_leave_the_users_own_joblib_alone(store: str) -> None:
+    before = set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(8)))
+
+    def f(i: int) -> float:
+        if i == 3:
+            os._exit(1)
+        return float(i)
+
+    ds = run(f, store, 8)
+    assert counts(ds) == {"done": 7, "crashed": 1}
+    after = set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(8)))
+    get_reusable_executor().shutdown(wait=True)
+    assert before & after
+
+
+def test_a_sweep_in_a_thread_survives_a_killer(store: str) -> None:
+    found: list[Any] = []
+
+    def f(i: int) -> float:
+        if i == 3:
+            os._exit(1)
+        return float(i)
+
+    thread = threading.Thread(target=lambda: found.append(run(f, store, 8)))
+    thread.start()
+    thread.join(60)
+    assert counts(found[0]) == {"done": 7, "crashed": 1}
+
+
+# --- workers that cannot start -----------------------------------------------------------------
+
+
+def test_a_closure_that_cannot_be_sent_is_refused_by_name(tmp_path: Path, store: str) -> None:
+    lock = threading.Lock()
+
+    def f(i: int) -> float:
+        with lock:
+            return float(i)
+
+    with pytest.raises(TypeError, match=r"cannot be sent to worker processes because of.*lock"):
+        run(f, store, 3)
+    assert not Path(store).exists()
+    assert workers() == []
+
+
+class Unloadable:
+    """A simulator that turns to bytes, and not back."""
+
+    def __call__(self, i: int) -> float:
+        return float(i)
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_workers_that_cannot_load_the_simulator_are_told_once(store: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(WorkerStartError, match=r"(?s)before they run anything.*ValueError"):
+        run(Unloadable(), store, 3)
+    assert time.monotonic() - began < 30
+    assert workers() == []
+
+
+# --- recycling ---------------------------------------------------------------------------------
+
+
+def test_a_worker_is_replaced_after_so_many_runs(store: str) -> None:
+    def f(i: int) -> dict[str, float]:
+        return {"pid": float(os.getpid())}
+
+    ds = run(f, store, 23, recycle_after=5)
+    by_worker = Counter(ds["pid"].values.tolist())
+    assert max(by_worker.values()) <= 5
+    assert counts(ds) == {"done": 23}
+
+
+def test_a_worker_is_replaced_once_it_has_grown(store: str) -> None:
+    kept: list[Any] = []
+
+    def f(i: int) -> dict[str, float]:
+        kept.append(np.ones(5 * 2**20))
+        return {"pid": float(os.getpid()), "held": float(len(kept))}
+
+    ds = run(f, store, 24, recycle_after="150 MB")
+    assert counts(ds) == {"done": 24}
+    assert len(set(ds["pid"].values.tolist())) >= 3
+    assert ds["held"].max() <= 12
+
+
+@pytest.mark.parametrize("given", [0, -1, True, "5", "5 apples", "-3 MB", 2.5])
+def test_nonsense_to_recycle_after_is_refused(given: Any) -> None:
+    with pytest.raises(ValueError, match="number of runs, or memory as in '500 MB'"):
+        sk.JoblibExecutor(2, "loky", recycle_after=given)
+
+
+# --- standing still ----------------------------------------------------------------------------
+
+
+def test_a_worker_that_stands_still_for_a_while_goes_on(store: str) -> None:
+    stopped: list[psutil.Process] = []
+    resumed = threading.Event()
+
+    def go_on() -> None:
+        stopped[0].resume()
+        resumed.set()
+
+    def stop(progress: sk.Progress) -> None:
+        if progress.finished and not stopped:
+            stopped.append(workers()[0])
+            stopped[0].suspend()
+            threading.Timer(1.5, go_on).start()
+
+    def f(i: int) -> float:
+        time.sleep(0.05)
+        return float(i)
+
+    ds = run(f, store, 60, progress=stop)
+    assert resumed.wait(10)
+    assert counts(ds) == {"done": 60}
+
+
+def test_a_closed_laptop_costs_no_run_its_time_limit(tmp_path: Path, start: Start) -> None:
+    driver = start(
+        """
+        import json, time
+        import sweepkit as sk
+
+        def f(i):
+            time.sleep(0.4)
+            return float(i)
+
+        said = []
+        def progress(p):
+            if p.finished >= 4 and not said:
+                said.append(print("running", flush=True))
+
+        ds = sk.run(sk.Sweep(f, sk.grid(i=range(24))), "a.zarr", n_jobs=3, timeout=2.0,
+                    progress=progress)
+        print(json.dumps(ds["status"].values.tolist()))
+        """
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "running\n"
+    all_ = [psutil.Process(driver.pid), *psutil.Process(driver.pid).children(recursive=True)]
+    for one in all_:
+        one.suspend()
+    time.sleep(3.5)  # longer than the time limit: that is the point
+    for one in reversed(all_):
+        one.resume()
+    out, err = driver.communicate(timeout=60)
+    assert json.loads(out) == [Status.DONE] * 24, err
+
+
+# --- what a run is given -----------------------------------------------------------------------
+
+
+def scratch_user(seen: Path, act: Callable[[int], None]) -> Callable[..., float]:
+    def f(i: int, scratch: str) -> float:
+        assert os.listdir(scratch) == []
+        Path(scratch, "out.txt").write_text(str(i))
+        Path(seen, str(i)).write_text(str(scratch))
+        act(i)
+        return float(Path(scratch, "out.txt").read_text())
+
+    return f
+
+
+def end_badly(i: int) -> None:
+    if i == 2:
+        raise ValueError
+    if i == 3:
+        os._exit(3)
+    if i == 4:
+        time.sleep(600)
+
+
+def nothing(i: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("backend", ["sequential", "threading", "loky"])
+def test_scratch_folders_are_fresh_and_removed(tmp_path: Path, store: str, backend: str) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    options = {"timeout": 1} if backend == "loky" else {}
+    act = end_badly if backend == "loky" else nothing
+    ds = run(scratch_user(seen, act), store, 8, backend=backend, **options)
+    assert ds["result"].values[5:].tolist() == [5.0, 6.0, 7.0]
+    folders = [one.read_text() for one in seen.iterdir()]
+    assert len(set(folders)) == len(folders) == 8
+    assert not any(map(os.path.exists, folders))
+
+
+def test_scratch_folders_are_kept_if_asked_for(tmp_path: Path, store: str) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    run(scratch_user(seen, end_badly), store, 8, timeout=1, keep_scratch=True)
+    folders = {int(one.name): Path(one.read_text()) for one in seen.iterdir()}
+    assert len(set(folders.values())) == 8
+    for i, folder in folders.items():
+        assert folder.parent == Path(f"{store}.sweepkit", "scratch")
+        assert Path(folder, "out.txt").read_text() == str(i)
+
+
+def test_linear_algebra_in_workers_uses_the_threads_of_the_sweep(store: str) -> None:
+    def f(i: int) -> dict[str, float]:
+        from threadpoolctl import threadpool_info
+
+        np.ones((20, 20)) @ np.ones((20, 20))
+        return {"threads": float(max(one["num_threads"] for one in threadpool_info()))}
+
+    assert run(f, store, 2)["threads"].values.tolist() == [1.0, 1.0]
+
+
+def test_an_interrupt_sent_to_a_worker_does_not_reach_runs_and_is_left_to_their_children(
+    store: str,
+) -> None:
+    def f(i: int) -> dict[str, float]:
+        import subprocess
+        import sys
+
+        os.kill(os.getpid(), signal.SIGINT)
+        code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+        out = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, check=True)
+        return {"deaf": float(out.stdout.strip() == b"True")}
+
+    ds = run(f, store, 2)
+    assert counts(ds) == {"done": 2}
+    assert ds["deaf"].values.tolist() == [0.0, 0.0]
