@@ -676,7 +676,7 @@ def _survived(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
         return _ints_survive(array, cast)
     if source == "f" and target in "iu":
         limits = np.iinfo(cast.dtype)
-        inside = (array >= limits.min) & (array <= float(limits.max) * (1 - 2**-53))
+        inside = (array >= float(limits.min)) & (array < float(limits.max + 1))
         return np.asarray(inside & (cast == array))
     same = cast.astype(array.dtype) == array
     if source == "f":

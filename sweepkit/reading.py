@@ -37,6 +37,10 @@ class NotASweepError(ValueError):
     """What is there cannot be read as a sweep."""
 
 
+class DamagedError(ValueError):
+    """A part of a store cannot be decoded."""
+
+
 def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None) -> xr.Dataset:
     """Open a store, finished or still being filled, as a lazy Dataset.
 
@@ -64,7 +68,7 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
     """
     where = os.fspath(path)
     _declaration(where)
-    plain = xr.open_zarr(where, chunks=None, consolidated=True)
+    plain = _plain(where)
     declaration = dict(json.loads(plain.attrs[ATTRIBUTE]))  # of the same root as the arrays
     axes = {
         dim: np.asarray(order, dtype=np.int64)
@@ -99,6 +103,24 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
     for name, text in declaration.get("derived", {}).items():
         opened = _with_derived(opened, name, text)
     return opened if chunks is None else opened.chunk(chunks)
+
+
+def _plain(path: str) -> xr.Dataset:
+    """The store as xarray opens it, with errors that say what is damaged and what to do."""
+    try:
+        plain = xr.open_zarr(path, chunks=None, consolidated=True)
+    except (ValueError, RuntimeError, OSError) as fault:
+        raise NotASweepError(
+            f"{path} cannot be read: {fault}; sk.verify({path!r}) names what is damaged, and the "
+            "next sk.run restores or runs just that again"
+        ) from fault
+    told = {name: _told(array.variable, name, path) for name, array in plain.data_vars.items()}
+    return plain.assign(told)
+
+
+def _told(variable: xr.Variable, name: object, path: str) -> xr.Variable:
+    lazy = indexing.LazilyIndexedArray(_Told(variable, str(name), path))
+    return xr.Variable(variable.dims, lazy, variable.attrs, variable.encoding)
 
 
 def _declaration(path: str) -> dict[str, Any]:
@@ -136,6 +158,32 @@ def _sorted_variable(variable: xr.Variable, axes: Mapping[str, NDArray[np.int64]
         variable = variable.astype(object)
     at = {dim: order for dim, order in axes.items() if dim in variable.dims}
     return variable.isel(at) if at else variable
+
+
+class _Told(BackendArray):
+    """Values of a variable; where they are damaged, the error names it and what to do."""
+
+    def __init__(self, variable: xr.Variable, name: str, path: str) -> None:
+        self._variable = variable
+        self._name = name
+        self._path = path
+        self.shape = variable.shape
+        self.dtype = variable.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
+        )
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        try:
+            return np.asarray(self._variable[key].values)
+        except (ValueError, RuntimeError, OSError) as fault:
+            raise DamagedError(
+                f"{self._path}: variable {self._name!r} is damaged ({fault}); "
+                f"sk.verify({self._path!r}) names every damaged run, and the next sk.run runs just "
+                "those again"
+            ) from fault
 
 
 class _Texts(BackendArray):

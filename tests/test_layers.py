@@ -27,13 +27,18 @@ RUNNING = {
     "cost",
     "evaluate",
     "executors",
+    "fit",
     "fleet",
     "identity",
+    "judge",
     "outputs",
     "plan",
     "pool",
     "protocols",
+    "receipt",
+    "refine",
     "resume",
+    "rewrite",
     "run",
     "simulator",
     "stores",
@@ -54,7 +59,7 @@ MAY_IMPORT = {
 CORE = FLOOR | RUNNING - {"executors", "stores"} | {"reading"}
 """The closed core, which knows the plugs' contracts and none of the plugs."""
 
-USES_A_PLUG = {("run", "stores"), ("amend", "stores")}
+USES_A_PLUG = {(one, "stores") for one in ("amend", "receipt", "refine", "rewrite", "run")}
 """Where the core names a plug: the one store there is, whose layout growth and repair rest on."""
 
 SHARED = {"analysis": {"rates", "table"}}

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -495,9 +495,29 @@ def test_what_a_declared_dtype_cannot_hold_is_invalid(value: Any, dtype: Any, te
     assert text in fault({"a": value}, a=sk.output(dtype=dtype))
 
 
-def test_integral_floats_fit_declared_integers() -> None:
-    column = one({"a": 3.0}, a=sk.output(dtype="int32"))["a"]
-    assert (column.dtype, column.values.tolist()) == ("int32", [3])
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (3.0, "int32"),
+        (127.0, "int8"),
+        (-128.0, "int8"),
+        (2.0**31 - 1, "int32"),
+        (-(2.0**63), "int64"),
+        (np.nextafter(2.0**63, 0), "int64"),
+        (255.0, "uint8"),
+    ],
+)
+def test_integral_floats_fit_declared_integers(value: float, dtype: str) -> None:
+    column = one({"a": value}, a=sk.output(dtype=dtype))["a"]
+    assert (column.dtype, column.values.tolist()) == (dtype, [int(value)])
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(128.0, "int8"), (2.0**31, "int32"), (2.0**63, "int64"), (2.0**64, "uint64"), (-1.0, "uint8")],
+)
+def test_floats_just_outside_of_declared_integers_are_invalid(value: float, dtype: str) -> None:
+    assert f"but the sweep stores {dtype}" in fault({"a": value}, a=sk.output(dtype=dtype))
 
 
 # --- what may be declared ------------------------------------------------------------------------
@@ -627,6 +647,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return all(real(parts(x)) == real(parts(y)) for x, y in zip(a.flat, b.flat, strict=True))
 
 
+@settings(max_examples=400)
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS))
 def test_a_cast_keeps_every_number_or_is_refused(data: st.DataObject, a: str, b: str) -> None:
     values = data.draw(hnp.arrays(a, st.integers(0, 4)))

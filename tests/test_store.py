@@ -51,8 +51,13 @@ def everything(a: int, b: str) -> dict[str, Any]:
 
 def full_sweep(a: Any = (0, 1, 2, 3)) -> sk.Sweep:
     grid = sk.grid(
-        sk.paired({"x0": sk.values(np.eye(2), dims=("case", "state")),
-                   "when0": np.array(["2001", "2002"], dtype="datetime64[Y]")}, dim="case"),
+        sk.paired(
+            {
+                "x0": sk.values(np.eye(2), dims=("case", "state")),
+                "when0": np.array(["2001", "2002"], dtype="datetime64[Y]"),
+            },
+            dim="case",
+        ),
         a=sk.scenario(list(a), units="m"),
         b=["p", "longer"],
     )
@@ -172,8 +177,9 @@ def test_nothing_on_disk_is_pickle(full: str) -> None:
 
 
 def test_few_files_are_written_per_output(store: str) -> None:
-    sweep = sk.Sweep(lambda a, b: {f"y{i}": 1.0 for i in range(3)},
-                     sk.grid(a=range(300), b=range(300)))
+    sweep = sk.Sweep(
+        lambda a, b: {f"y{i}": 1.0 for i in range(3)}, sk.grid(a=range(300), b=range(300))
+    )
     run(sweep, store)
     files = [one for one in (Path(store) / "y0").rglob("*") if one.is_file()]
     assert len(files) <= 4
@@ -209,7 +215,11 @@ def test_every_chunk_of_every_variable_may_be_damaged_and_is_made_good(full: str
         chunk.write_bytes(bytes(data))
         name = chunk.relative_to(full).parts[0]
         assert name in sk.verify(full)["variable"].tolist(), name
-        ds = sk.open(full).load() if run(full_sweep(), full, rerun="damaged") is None else sk.open(full).load()
+        ds = (
+            sk.open(full).load()
+            if run(full_sweep(), full, rerun="damaged") is None
+            else sk.open(full).load()
+        )
         for one in ("y", "word", "when", "trace", "status", "error"):
             assert ds[one].equals(whole[one]), (name, one)
 
