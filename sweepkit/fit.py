@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.format1 import Layout, Variable, length_variable
-from sweepkit.outputs import Column, Misfit, Output, cast_exactly, learnt, shape_fault
+from sweepkit.outputs import (
+    Column,
+    Misfit,
+    Output,
+    cast_exactly,
+    coords_fault,
+    learnt,
+    shape_fault,
+)
 from sweepkit.status import Status
 
 __all__ = ["Fit", "Rows", "learnt_outputs", "rows_of"]
@@ -56,6 +64,7 @@ class Fit:
         self.status = status
         self.errors = errors
         self._widen = widen
+        self._coords = layout.coords
         self._known = {v.name: v for v in layout.outputs if "derived" not in v.attrs}
         self._whole: dict[str, NDArray[Any]] = {}
         self._parts: dict[str, list[Piece]] = {}
@@ -85,7 +94,7 @@ class Fit:
                 rows, f"output {name!r} was not returned by the first run; outputs are {there}"
             )
             return
-        fault = shape_fault(variable, column)
+        fault = shape_fault(variable, column) or coords_fault(name, column, self._coords)
         if fault is not None:
             self._refuse(rows, fault)
             return

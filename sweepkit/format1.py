@@ -175,11 +175,15 @@ class Layout:
         Runs along each dim of a block, one chunk of the scalars.
     variables : mapping of str to Variable
         Everything stored per run.
+    coords : mapping of str to array
+        Coordinates along outputs' own dims, the same for all runs: strings as objects, datetimes
+        and timedeltas in nanoseconds.
     """
 
     sizes: Mapping[str, int]
     block: tuple[int, ...]
     variables: Mapping[str, Variable]
+    coords: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def dims(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ class Output:
     dtype: str | None = None
     units: str | None = None
     long_name: str | None = None
+    coords: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
     @property
     def attrs(self) -> dict[str, str]:
@@ -45,7 +46,9 @@ class Output:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {name: v for name, v in dataclasses.asdict(self).items() if v is not None}
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del plain["coords"]
+        return {name: v for name, v in plain.items() if v is not None}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Output:
@@ -64,6 +67,7 @@ def output(
     dtype: Any = None,
     units: str | None = None,
     long_name: str | None = None,
+    coords: Mapping[str, Any] | None = None,
 ) -> Output:
     """What is known of an output before the first run.
 
@@ -81,6 +85,9 @@ def output(
         are invalid. Learnt from the first result otherwise.
     units, long_name : str, optional
         Stored with the variable.
+    coords : mapping of str to array, optional
+        Values along its own dims, such as the times of a trace; an array for a dim of known size.
+        Taken from the first result if that is a DataArray with coordinates.
 
     Returns
     -------
@@ -122,7 +129,29 @@ def output(
         name = None
     if dtype is not None and name is None:
         raise ValueError(f"dtype {dtype!r} of an output cannot be stored")
-    return Output(named, sizes, named[0] if pad else None, name, units, long_name)
+    along = {dim: _coordinate(dim, values) for dim, values in (coords or {}).items()}
+    for dim, array in along.items():
+        if dim not in named:
+            raise ValueError(f"coords are given along {dim!r}, which is no dim of the output")
+        if sizes is None or sizes[named.index(dim)] != len(array):
+            raise ValueError(f"coords along {dim!r} have {len(array)} values; say size= to match")
+    return Output(named, sizes, named[0] if pad else None, name, units, long_name, along)
+
+
+def _coordinate(dim: str, given: Any) -> NDArray[Any]:
+    """Values along a dim in a data type that is stored."""
+    array = np.asarray(given)
+    if array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat):
+        array = array.astype(str)
+    name = _dtype_name(array.dtype)
+    if array.ndim != 1 or name is None:
+        raise ValueError(
+            f"coords along {dim!r} are {array.dtype} of shape {array.shape}; give numbers, text "
+            "or datetimes along one dim"
+        )
+    if name.endswith("[ns]"):
+        return array.astype(name)
+    return array.astype(object) if name == "str" else array.astype(name)
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str | None:
@@ -384,7 +413,7 @@ def _seen(name: str, value: Any, said: Output | None) -> _Seen:
         attrs = {k: v for k, v in value.attrs.items() if isinstance(v, str | int | float)}
         for dim in dims:
             if dim in getattr(value, "coords", ()):
-                coords[dim] = np.array(value.coords[dim].values)
+                coords[dim] = _carried(dim, value.coords[dim].values)
         value = value.values
     array, dtype = _plain(name, value)
     if said is not None and said.dims is not None and (said.dims or said.size):
@@ -420,6 +449,13 @@ def _as_declared(name: str, array: NDArray[Any], given: str, wanted: str) -> NDA
             raise Misfit(f"output {name!r} is {given} and too large for the declared {wanted}")
         return rounded
     return cast_exactly(name, array, given, wanted)
+
+
+def _carried(dim: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.array(_coordinate(dim, values))
+    except ValueError as fault:
+        raise Misfit(str(fault)) from None
 
 
 def _sized(
@@ -698,6 +734,33 @@ def learnt(name: str, column: Column, said: Output | None) -> Variable:
     if column.pad is not None:
         attrs["length"] = f"{name}_length"
     return Variable(name, column.dtype, column.dims, column.values.shape[1:], column.pad, attrs)
+
+
+def learnt_coords(
+    columns: Mapping[str, list[Column]], declared: Mapping[str, Output]
+) -> dict[str, NDArray[Any]]:
+    """Coordinates along own dims: as declared, else as the first results carry them."""
+    coords: dict[str, NDArray[Any]] = {}
+    for name, groups in columns.items():
+        said = declared[name].coords if name in declared else {}
+        for dim, values in {**groups[0].coords, **said}.items():
+            if groups[0].pad != dim or dim in said:  # a trace that ends early tells only a part
+                coords.setdefault(dim, values)
+    return coords
+
+
+def coords_fault(name: str, column: Column, stored: Mapping[str, NDArray[Any]]) -> str | None:
+    """Why the coordinates that results carry are not those stored; None if they are."""
+    for dim, values in column.coords.items():
+        known = stored.get(dim)
+        if known is None or column.pad == dim:
+            continue
+        if known.shape != values.shape or not np.all(known == values):
+            return (
+                f"output {name!r} has other coordinate values along {dim!r} than the first run; "
+                "return them as an output of their own"
+            )
+    return None
 
 
 def shape_fault(variable: Variable, column: Column) -> str | None:

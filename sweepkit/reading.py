@@ -108,7 +108,7 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
 def _plain(path: str) -> xr.Dataset:
     """The store as xarray opens it, with errors that say what is damaged and what to do."""
     try:
-        plain = xr.open_zarr(path, chunks=None, consolidated=True)
+        plain: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True)
     except (ValueError, RuntimeError, OSError) as fault:
         raise NotASweepError(
             f"{path} cannot be read: {fault}; sk.verify({path!r}) names what is damaged, and the "

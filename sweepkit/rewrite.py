@@ -58,7 +58,7 @@ def rejoin(
     final = {one.dim: one.size for one in found.parameters}
     per_run = sum(variable.bytes_per_run for variable in old.variables.values())
     block = block_shape(tuple(max(n, final.get(dim, n)) for dim, n in sizes.items()), per_run)
-    wide = Layout(sizes, block, old.variables)
+    wide = Layout(sizes, block, old.variables, old.coords)
     extra = (1,) * (len(sizes) - len(old.sizes))
 
     def spread(variable: Variable, box: tuple[slice, ...], values: NDArray[Any]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
 from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
 from sweepkit.grid import random_prefix
 from sweepkit.judge import RunError, Tally, failing, too_many
-from sweepkit.outputs import Column, joined_dtype
+from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
 from sweepkit.protocols import Batch, Crew, Executor, Outcome
@@ -48,6 +48,8 @@ from sweepkit.stores.zarr import ZarrStore
 from sweepkit.sweep import Sweep
 
 __all__ = ["MAX_RUNS", "Session", "Settings"]
+
+Coords: TypeAlias = Mapping[str, NDArray[Any]]
 
 MAX_RUNS = 10**6
 UNSUCCESSFUL = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
@@ -172,7 +174,7 @@ class Session:
                     self._hold_and_run()
             else:
                 if not self._created:
-                    self._create(())
+                    self._create((), {})
                 self._tell("done", at_once=True)
             self._account()
         if self.interrupted:
@@ -239,7 +241,7 @@ class Session:
                 raise
         self._tell("collecting", at_once=True)
         if not self._created:
-            self._create(())
+            self._create((), {})
         self._blocks.close()
         self._tell("cancelled" if self.stop_wishes else "done", at_once=True)
 
@@ -438,7 +440,7 @@ class Session:
             self.given_out += 1
             at += 1
         if not self._created:
-            self._create(())
+            self._create((), {})
         handed = np.sort(lead[:at])
         yield from self._coarse(lead[at:])
         handed = np.union1d(handed, lead)
@@ -511,14 +513,18 @@ class Session:
             return
         self._early.append(outcome)
         if (result.status == Status.DONE).any():
-            self._create(learnt_outputs(result.columns, self.sweep.outputs))
+            self._create(*self._learnt(outcome))
 
-    def _create(self, outputs: Sequence[Variable]) -> None:
+    def _learnt(self, outcome: Outcome) -> tuple[tuple[Variable, ...], Coords]:
+        columns, declared = outcome.result.columns, self.sweep.outputs
+        return learnt_outputs(columns, declared), learnt_coords(columns, declared)
+
+    def _create(self, outputs: Sequence[Variable], coords: Coords) -> None:
         """Make the store for the outputs known by now and put the early results in."""
         variables = {variable.name: variable for variable in (*KEEPING, *outputs)}
         per_run = sum(variable.bytes_per_run for variable in variables.values())
         sizes = self.grid.sizes
-        layout = Layout(sizes, block_shape(tuple(sizes.values()), per_run), variables)
+        layout = Layout(sizes, block_shape(tuple(sizes.values()), per_run), variables, coords)
         if outputs:
             self._check_outputs(layout)
             self._check_requirements(layout)
@@ -549,7 +555,7 @@ class Session:
     def _settle(self, outcome: Outcome) -> None:
         batch, result = outcome.batch, outcome.result
         if not self.store.layout.outputs and result.columns:
-            self._add_outputs(learnt_outputs(result.columns, self.sweep.outputs))
+            self._add_outputs(*self._learnt(outcome))
         status, errors, logs = result.status.copy(), dict(result.errors), dict(result.logs)
         values = Fit(self.store.layout, status, errors, self._widen).values(result.columns)
         for invalid in np.flatnonzero(status == Status.INVALID).tolist():
@@ -576,14 +582,14 @@ class Session:
             self.sweep.requirements, self.grid, self.store.layout, batch, status, values
         )
 
-    def _add_outputs(self, outputs: tuple[Variable, ...]) -> None:
+    def _add_outputs(self, outputs: tuple[Variable, ...], coords: Coords) -> None:
         """Add outputs to a store whose first runs had none."""
         variables = {**self.store.layout.variables, **{one.name: one for one in outputs}}
         layout = replace(self.store.layout, variables=variables)
         self._check_outputs(layout)
         self._check_requirements(layout)
         self._blocks.flush()
-        self.store.add(outputs, self._stored_declaration())
+        self.store.add(outputs, coords, self._stored_declaration())
         self._reopen_blocks()
 
     def _stored_declaration(self) -> dict[str, Any]:

@@ -62,7 +62,7 @@ CORE = FLOOR | RUNNING - {"executors", "stores"} | {"reading"}
 USES_A_PLUG = {(one, "stores") for one in ("amend", "receipt", "refine", "rewrite", "run")}
 """Where the core names a plug: the one store there is, whose layout growth and repair rest on."""
 
-SHARED = {"analysis": {"rates", "table"}}
+SHARED = {"analysis": {"rates", "regions", "table"}}
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
 HEAVY = {

@@ -199,7 +199,7 @@ def test_a_chunk_that_is_gone_is_missed_and_a_flipped_bit_raises(full: str) -> N
     chunk.unlink()
     assert sk.verify(full)["reason"].tolist() == ["is missing"]
     before = sk.open(full)["n"].load()
-    ds = run(full_sweep(), full, rerun="damaged")
+    ds = run(full_sweep(), full)
     assert ds["y"].sel(a=3, b="p").values.tolist() == [1.0, 1.0]
     assert ds["n"].equals(before)
     assert sk.verify(full).empty

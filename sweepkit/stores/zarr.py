@@ -143,9 +143,18 @@ class ZarrStore:
         self.root.mkdir(parents=True, exist_ok=True)
         for one in parameters:
             self._make_coordinate(one)
+        for dim, values in layout.coords.items():
+            self._make_own_coordinate(dim, values)
         for variable in layout.variables.values():
             self.make(variable, layout)
         self.commit(declaration)
+
+    def _make_own_coordinate(self, dim: str, values: NDArray[Any]) -> None:
+        dtype = _dtype_of(values)
+        array = self._create_array(
+            Variable(dim, dtype, (dim,), values.shape), values.shape, values.shape, (dim,)
+        )
+        array[...] = stored(values, dtype)
 
     def _make_coordinate(self, one: Parameter) -> None:
         variable = _coordinate(one)
@@ -206,11 +215,9 @@ class ZarrStore:
         text = json.dumps(root)
         with suppress(OSError):
             replace_file(self.beside / "root.json", text)
-        sync(
-            LocalStore(self.root).set(
-                "zarr.json", default_buffer_prototype().buffer.from_bytes(text.encode())
-            )
-        )
+        content = default_buffer_prototype().buffer.from_bytes(text.encode())
+        with self._writing("the layout"):
+            sync(LocalStore(self.root).set("zarr.json", content))
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -242,8 +249,8 @@ class ZarrStore:
                 replace_file(path, json.dumps(metadata))
         for partial in self.root.rglob("*.partial"):
             partial.unlink(missing_ok=True)  # left by a writer that was killed
-        self.layout = layout_of(self.declaration)
         self._arrays.clear()
+        self.layout = self._committed_layout()
         self._mend_axes()
 
     def _mend_root(self) -> None:
@@ -304,8 +311,21 @@ class ZarrStore:
             As :meth:`open`.
         """
         self.attributes = read_root(self.root)["attributes"]
-        self.layout = layout_of(self.declaration)
         self._arrays.clear()
+        self.layout = self._committed_layout()
+
+    def _committed_layout(self) -> Layout:
+        said = self.declaration
+        coords = {}
+        for dim in said["stored"].get("coords", ()):
+            values = np.asarray(self.array(dim)[...])
+            attrs = self.array(dim).attrs
+            if attrs.get("calendar"):
+                values = values.astype("datetime64[ns]")
+            elif attrs.get("dtype") == "timedelta64[ns]":
+                values = values.astype("timedelta64[ns]")
+            coords[dim] = values.astype(object) if values.dtype.kind in "UT" else values
+        return replace(layout_of(said), coords=coords)
 
     # --- values ---
 
@@ -350,17 +370,23 @@ class ZarrStore:
         StoreError
             If the disk is full or gone; says how much is free.
         """
-        try:
+        with self._writing(f"variable {name!r}"):
             self.array(name)[box] = values
-        except OSError as fault:
-            raise self._refusal(name, fault) from fault
 
-    def _refusal(self, name: str, fault: OSError) -> StoreError:
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        """Within, an error of the system is told as one of this store, with what is free."""
+        try:
+            yield
+        except OSError as fault:
+            raise self._refusal(what, fault) from fault
+
+    def _refusal(self, what: str, fault: OSError) -> StoreError:
         free = ""
         with suppress(OSError):
-            free = f"; {shutil.disk_usage(self.root).free:,} bytes are free there"
+            free = f"; {shutil.disk_usage(self.beside).free:,} bytes are free there"
         return StoreError(
-            f"{self.path}: variable {name!r} cannot be written: {fault.strerror or fault}{free}; "
+            f"{self.path}: {what} cannot be written: {fault.strerror or fault}{free}; "
             "what counted as done stays, and sk.run goes on from there once it can write"
         )
 
@@ -400,7 +426,7 @@ class ZarrStore:
         for one in parameters:
             sizes[one.dim] = one.size
         self.layout = replace(self.layout, sizes=sizes)
-        try:
+        with self._writing("the axes"):
             for one in parameters:
                 array = self.array(one.name)
                 dtype = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str"}.get(
@@ -417,18 +443,28 @@ class ZarrStore:
                 shape = self.layout.shape + variable.shape
                 if self.array(variable.name).shape != shape:
                     self.array(variable.name).resize(shape)
-        except OSError as fault:
-            raise self._refusal("axes", fault) from fault
         self._arrays.clear()
         self.commit(declaration)
         self._keep_axes()
 
-    def add(self, variables: Sequence[Variable], declaration: Mapping[str, Any]) -> None:
-        """Add variables, filled with nothing, and commit."""
+    def add(
+        self,
+        variables: Sequence[Variable],
+        coords: Mapping[str, NDArray[Any]],
+        declaration: Mapping[str, Any],
+    ) -> None:
+        """Add variables, filled with nothing, and coordinates along their own dims, and commit."""
         named = {variable.name: variable for variable in variables}
-        self.layout = replace(self.layout, variables={**self.layout.variables, **named})
-        for variable in variables:
-            self.make(variable, self.layout)
+        self.layout = replace(
+            self.layout,
+            variables={**self.layout.variables, **named},
+            coords={**coords, **self.layout.coords},
+        )
+        for dim, values in self.layout.coords.items():
+            self._make_own_coordinate(dim, values)
+        with self._writing("the layout"):
+            for variable in variables:
+                self.make(variable, self.layout)
         self.commit(declaration)
 
     def relabel(
@@ -444,7 +480,10 @@ class ZarrStore:
                 old = variables[name]
                 variables[name] = replace(old, attrs={**old.attrs, **attrs})
         self.layout = replace(self.layout, variables=variables)
-        for one in (*map(_coordinate, parameters), *(variables[n] for n in outputs if n in variables)):
+        for one in (
+            *map(_coordinate, parameters),
+            *(variables[n] for n in outputs if n in variables),
+        ):
             path = self.root / one.name / "zarr.json"
             metadata = json.loads(path.read_text())
             if metadata["attributes"] != one.stored_attrs:
@@ -457,7 +496,8 @@ class ZarrStore:
         changed = replace(variable, attrs={**variable.attrs, **attrs})
         variables = {**self.layout.variables, name: changed}
         self.layout = replace(self.layout, variables=variables)
-        self.array(name).update_attributes(changed.stored_attrs)
+        with self._writing(f"variable {name!r}"):
+            self.array(name).update_attributes(changed.stored_attrs)
         said = self.declaration
         said.pop("stored", None)
         self.commit(said)
@@ -473,9 +513,10 @@ class ZarrStore:
         """
         fresh = ZarrStore(self.beside / "rewrite")
         shutil.rmtree(fresh.root, ignore_errors=True)
-        yield fresh
-        replace_file(self.beside / "rewrite-ready", "")
-        self._finish_swap()
+        with self._writing("the store"):
+            yield fresh
+            replace_file(self.beside / "rewrite-ready", "")
+            self._finish_swap()
         self.open()
 
     def _finish_swap(self) -> None:
@@ -501,6 +542,12 @@ def _coordinate(one: Parameter) -> Variable:
     return Variable(one.name, dtype, one.dims, one.values.shape, attrs=one.attrs)
 
 
+def _dtype_of(values: NDArray[Any]) -> str:
+    """Stored data type of values in memory."""
+    kinds = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str"}
+    return kinds.get(values.dtype.kind, values.dtype.name)
+
+
 def stored(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Values in memory as they go to disk."""
     if dtype in ("datetime64[ns]", "timedelta64[ns]"):
@@ -516,6 +563,7 @@ def _layout_json(layout: Layout) -> dict[str, Any]:
         "stored": {
             "sizes": dict(layout.sizes),
             "block": list(layout.block),
+            "coords": sorted(layout.coords),
             "outputs": [
                 {
                     "name": v.name,
@@ -608,8 +656,13 @@ def _loads(path: Path) -> Any:
 def replace_file(path: Path, text: str) -> None:
     """Write a file so that readers see the old text or the new."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)
+    try:
+        partial.write_text(text)
+        os.replace(partial, path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def _box_text(box: tuple[slice, ...]) -> str:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
-from sweepkit import format1
+from sweepkit import format1, plan
 from sweepkit.status import Status
 
 A, B = list(range(6)), [0.5, 1.5, 2.5]
@@ -199,9 +200,9 @@ def test_a_damaged_root_is_told_and_mended(
     ledger: Ledger, store: str, original: xr.Dataset, harm: Callable[[Path], None]
 ) -> None:
     harm(Path(store, "zarr.json"))
-    with pytest.raises(ValueError, match="damaged|holds no sweep"):
+    with pytest.raises(ValueError, match=r"damaged|holds no sweep"):
         sk.open(store)
-    with pytest.raises(sk.StoreError, match="damaged|holds no sweep"):
+    with pytest.raises(sk.StoreError, match=r"damaged|holds no sweep"):
         sk.verify(store)
     same(run(ledger, store), original)
     assert ledger.take() == set()
@@ -274,11 +275,15 @@ def test_a_pickle_codec_is_refused_and_not_run(
         root_path.write_text(json.dumps(root))
     chunk_of(store, "y").write_bytes(pickle.dumps(Evil()))
     if where == "root and child":
-        with pytest.raises(ValueError, match=r"'y'.* is encoded by numcodecs\.pickle.*may run code"):
+        told = r"y'? is encoded by numcodecs\.pickle, which no sweep uses and which may run code"
+        with pytest.raises(ValueError, match=told):
             sk.open(store)
-        with pytest.raises(sk.StoreError, match=r"numcodecs\.pickle"):
-            run(ledger, store)
-    assert "y" in set(sk.verify(store)["variable"])
+        for act in (lambda: run(ledger, store), lambda: sk.verify(store)):
+            with pytest.raises(sk.StoreError, match=told):
+                act()
+    else:
+        assert set(sk.verify(store)["variable"]) == {"y"}
+        same(run(ledger, store).drop_vars("y").assign(y=original["y"]), original)
     assert not (tmp_path / "executed").exists()
 
 
@@ -333,10 +338,9 @@ def test_a_full_disk_loses_nothing_that_counts_as_done(small_disk: Path, tmp_pat
 
 
 def test_a_full_disk_from_the_beginning_is_told(small_disk: Path) -> None:
-    with open(small_disk / "ballast", "wb", buffering=0) as file:
-        with pytest.raises(OSError, match="space"):
-            while True:
-                file.write(b"x" * 4096)
+    with open(small_disk / "ballast", "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
     sweep = sk.Sweep(lambda i: float(i), sk.grid(i=range(4)), version="1")
     store = small_disk / "a.zarr"
     with pytest.raises(sk.StoreError, match=r"a\.zarr.*cannot be written.*space"):
@@ -450,6 +454,7 @@ def test_every_read_while_it_is_written_is_whole(store: str, monkeypatch: Any) -
     session = importlib.import_module("sweepkit.run")
     monkeypatch.setattr(session, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(session, "SLOW", -1.0)
+    monkeypatch.setattr(plan, "BATCH_RUNS", 2)
     sweep = sk.Sweep(lambda i: {"y": float(i * i)}, sk.grid(i=range(30)), version="1")
     sk.run(sweep, store, backend="sequential", progress=look)
     assert seen[-1] == 30
