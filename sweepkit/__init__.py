@@ -20,8 +20,8 @@ _HOMES = {
     "RunError": "judge",
     "StaleCodeError": "resume",
     "Status": "status",
-    "StoreBusyError": "stores.zarr",
-    "StoreError": "stores.zarr",
+    "StoreBusyError": "protocols",
+    "StoreError": "protocols",
     "Sweep": "sweep",
     "TooManyErrorsError": "judge",
     "derive": "workbench",
@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values
+    from sweepkit.protocols import StoreBusyError as StoreBusyError
+    from sweepkit.protocols import StoreError as StoreError
     from sweepkit.reading import failed as failed
     from sweepkit.reading import margin as margin
     from sweepkit.reading import open as open
@@ -96,8 +98,6 @@ if TYPE_CHECKING:
     from sweepkit.sampling import sobol as sobol
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
-    from sweepkit.stores.zarr import StoreBusyError as StoreBusyError
-    from sweepkit.stores.zarr import StoreError as StoreError
     from sweepkit.sweep import Sweep as Sweep
     from sweepkit.workbench import derive as derive
     from sweepkit.workbench import run as run

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from sweepkit.format1 import RESERVED, Layout, Variable
 from sweepkit.outputs import name_fault
+from sweepkit.protocols import Store, StoreError
 from sweepkit.status import Status
-from sweepkit.stores.zarr import StoreError, ZarrStore, replace_file
 
 __all__ = ["Damage", "add_derived", "damage", "restore"]
 
@@ -51,7 +51,7 @@ class Damage:
     reason: str
 
 
-def damage(store: ZarrStore) -> list[Damage]:
+def damage(store: Store) -> list[Damage]:
     """Read everything that counts as done; note beside the store what cannot be read.
 
     Raises
@@ -67,23 +67,20 @@ def damage(store: ZarrStore) -> list[Damage]:
     ]
     boxes = [[[part.start, part.stop] for part in one.box] for one in found]
     with suppress(OSError):
-        if boxes:
-            replace_file(store.beside / DAMAGED, json.dumps(boxes))
-        else:
-            (store.beside / DAMAGED).unlink(missing_ok=True)
+        store.set_memo(DAMAGED, json.dumps(boxes) if boxes else None)
     return axes + found
 
 
-def restore(store: ZarrStore) -> int:
+def restore(store: Store) -> int:
     """Set runs that lost a value back to pending; returns how many there were.
 
     Chunks that are gone are noticed here; those that are there and damaged are known from
     :func:`damage`, which reads them.
     """
-    path = store.beside / DAMAGED
     noted: list[Box] = []
-    with suppress(OSError, ValueError):
-        noted = [tuple(slice(*part) for part in box) for box in json.loads(path.read_text())]
+    with suppress(ValueError):
+        boxes = json.loads(store.memo(DAMAGED) or "[]")
+        noted = [tuple(slice(*part) for part in box) for box in boxes]
     layout = store.layout
     count = 0
     for block in range(layout.n_blocks):
@@ -113,7 +110,7 @@ def restore(store: ZarrStore) -> int:
         if hit and not status.any():
             store.write("attempts", box, np.zeros(status.shape, dtype=np.int16))
         count += lost
-    path.unlink(missing_ok=True)
+    store.set_memo(DAMAGED, None)
     return count
 
 
@@ -124,7 +121,7 @@ def _overlap(a: Box, b: Box) -> Box | None:
     return shared if all(part.start < part.stop for part in shared) else None
 
 
-def _damaged(store: ZarrStore, *, thorough: bool) -> Iterator[Damage]:
+def _damaged(store: Store, *, thorough: bool) -> Iterator[Damage]:
     layout = store.layout
     for block in range(layout.n_blocks):
         box = layout.box(block)
@@ -144,7 +141,7 @@ def _damaged(store: ZarrStore, *, thorough: bool) -> Iterator[Damage]:
 
 
 def _damaged_in(
-    store: ZarrStore, block: int, status: NDArray[np.int8], *, thorough: bool
+    store: Store, block: int, status: NDArray[np.int8], *, thorough: bool
 ) -> Iterator[Damage]:
     """Chunks of one block that are missing, or that cannot be decoded if looked at thoroughly."""
     layout = store.layout
@@ -182,7 +179,7 @@ def _scalars_first(layout: Layout) -> list[Variable]:
     return sorted(layout.variables.values(), key=lambda v: (v.text, bool(v.shape), v.name))
 
 
-def _quiet_read(store: ZarrStore, name: str, box: Box) -> NDArray[Any]:
+def _quiet_read(store: Store, name: str, box: Box) -> NDArray[Any]:
     try:
         return store.read(name, box)
     except StoreError:
@@ -190,7 +187,7 @@ def _quiet_read(store: ZarrStore, name: str, box: Box) -> NDArray[Any]:
 
 
 def _fault(
-    store: ZarrStore, layout: Layout, variable: Variable, chunk: Box, *, thorough: bool
+    store: Store, layout: Layout, variable: Variable, chunk: Box, *, thorough: bool
 ) -> str | None:
     if not store.has_chunk(variable.name, _chunk_index(layout, variable.name, chunk)):
         return "is missing"
@@ -234,12 +231,12 @@ def _words(layout: Layout, box: Box) -> str:
 # --- outputs computed later ----------------------------------------------------------------------
 
 
-def add_derived(store: ZarrStore, name: str, array: xr.DataArray, attrs: Mapping[str, Any]) -> None:
+def add_derived(store: Store, name: str, array: xr.DataArray, attrs: Mapping[str, Any]) -> None:
     """Store an output computed from others; it is committed once it is written whole.
 
     Parameters
     ----------
-    store : ZarrStore
+    store : Store
         Open, and held by this process.
     name : str
         Of the output.

@@ -544,7 +544,8 @@ class _Routed(io.TextIOBase):
 
     def flush(self) -> None:
         if getattr(self._captures, "capture", None) is None:
-            self._usual.flush()
+            with contextlib.suppress(ValueError):  # closed at exit before this stand-in is
+                self._usual.flush()
 
     def fileno(self) -> int:
         return int(self._usual.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -98,6 +99,8 @@ class Fit:
         if fault is not None:
             self._refuse(rows, fault)
             return
+        if column.lengths is not None and not column.lengths.any():
+            column = _emptied(column, variable)
         if column.dtype != variable.dtype:
             wide = self._widen(variable, column, self._parts.get(name, ()))
             if wide is not variable and name in self._parts:
@@ -146,6 +149,13 @@ class Fit:
             if self.status[row] == Status.DONE:
                 self.status[row] = Status.INVALID
                 self.errors[row] = told
+
+
+def _emptied(column: Column, variable: Variable) -> Column:
+    """A column of traces that ended before they began, which have no type of their own."""
+    shape = (len(column.values), *variable.shape)
+    values = np.full(shape, variable.fill, dtype=variable.memory_dtype)
+    return replace(column, values=values, dtype=variable.dtype)
 
 
 def rows_of(given: Rows, wanted: NDArray[np.intp], count: int) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 
 from sweepkit.format1 import Layout, Variable
 from sweepkit.outputs import Column
+from sweepkit.parameters import Parameter
 
-__all__ = ["Batch", "Crew", "Executor", "Holder", "Outcome", "Result", "Store", "Worker"]
+__all__ = [
+    "Batch",
+    "Crew",
+    "Executor",
+    "Holder",
+    "Outcome",
+    "Result",
+    "Store",
+    "StoreBusyError",
+    "StoreError",
+]
 
 
 @dataclass(frozen=True)
@@ -85,14 +96,6 @@ class Outcome:
     result: Result
 
 
-class Worker(Protocol):
-    """What runs batches in the process or thread that holds it: ``evaluate.Task``."""
-
-    @property
-    def threads(self) -> int:
-        """Threads that linear algebra may use within one run."""
-
-
 class Crew(Protocol):
     """Held workers."""
 
@@ -135,23 +138,84 @@ class Holder:
     since: str
 
 
+class StoreError(Exception):
+    """A store cannot be read or written as it is; says where and what to do."""
+
+
+class StoreBusyError(StoreError):
+    """Another process writes to the store."""
+
+
 class Store(Protocol):
-    """Where a sweep is kept: boxes of variables over the runs, and a declaration."""
+    """Where a sweep is kept: boxes of variables over the runs, axes, and a declaration.
+
+    Whatever fails for want of the store raises StoreError with the path and what to do.
+    """
+
+    layout: Layout
+    """As it is committed, or about to be."""
 
     @property
     def path(self) -> str:
         """Where it is, for people."""
 
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """What was committed last, as plain data."""
+
+    # --- one writer ---
+
     def hold(self) -> AbstractContextManager[None]:
         """Be the only writer; raises StoreBusyError naming the other."""
 
     def exists(self) -> bool:
-        """Whether a layout was committed."""
+        """Whether a layout was committed; what a killed writer began is finished or undone."""
+
+    def open(self) -> None:
+        """Read the committed layout, as its writer: an uncommitted growth is undone."""
+
+    def peek(self) -> None:
+        """Read the committed layout without being its writer."""
+
+    # --- the layout; readers see a change once it is committed ---
 
     def create(
-        self, layout: Layout, coords: Mapping[str, Any], declaration: Mapping[str, Any]
+        self, layout: Layout, parameters: Sequence[Parameter], declaration: Mapping[str, Any]
     ) -> None:
-        """Make the arrays and commit the layout."""
+        """Make all arrays, then commit."""
+
+    def grow(self, parameters: Sequence[Parameter], declaration: Mapping[str, Any]) -> None:
+        """Extend the axes to those given, which begin with the stored ones, then commit."""
+
+    def add(
+        self,
+        variables: Sequence[Variable],
+        coords: Mapping[str, NDArray[Any]],
+        declaration: Mapping[str, Any],
+    ) -> None:
+        """Add variables and coordinates along their own dims, then commit."""
+
+    def make(self, variable: Variable, layout: Layout) -> None:
+        """Make the array of one variable."""
+
+    def relabel(
+        self, parameters: Sequence[Parameter], outputs: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Give coordinates and outputs other units and names."""
+
+    def note(self, name: str, attrs: Mapping[str, Any]) -> None:
+        """Add attributes to a variable, then commit."""
+
+    def commit(self, declaration: Mapping[str, Any] | None = None) -> None:
+        """Make the layout and the declaration visible, all at once."""
+
+    def rewriting(self) -> AbstractContextManager[Store]:
+        """A new store to be filled that takes this one's place at the end, all at once."""
+
+    # --- values ---
+
+    def parameter_values(self, parameters: Sequence[Mapping[str, Any]]) -> dict[str, Parameter]:
+        """The axes, in order of arrival."""
 
     def read(self, name: str, box: tuple[slice, ...]) -> NDArray[Any]:
         """Values of a variable in a box of runs."""
@@ -159,5 +223,19 @@ class Store(Protocol):
     def write(self, name: str, box: tuple[slice, ...], values: NDArray[Any]) -> None:
         """Write values; the box must cover whole chunks, or what is left of them at the edge."""
 
-    def add(self, variables: list[Variable]) -> None:
-        """Add variables to the layout and commit."""
+    def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
+        """Whether a chunk of a variable is there."""
+
+    def damaged_axes(self) -> dict[str, str]:
+        """Coordinates that cannot be read, each with what is wrong with it."""
+
+    # --- beside the sweep ---
+
+    def memo(self, name: str) -> str | None:
+        """A small text kept beside the sweep, None if there is none."""
+
+    def set_memo(self, name: str, text: str | None) -> None:
+        """Keep a small text beside the sweep, or with None forget it; may raise OSError."""
+
+    def folder(self, name: str) -> str:
+        """Path of a folder beside the sweep that workers may write to."""

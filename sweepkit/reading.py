@@ -92,11 +92,22 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
             variable = _text(variable, plain["log_size"].variable, None)
         if set(run_dims) <= set(map(str, variable.dims)):
             hides = mask and (name not in keeping or name == "duration")
-            data[str(name)] = _lazy(variable, status if hides else None, axes, run_dims, order)
+            lengths = plain.get(variable.attrs.get("length"))
+            data[str(name)] = _lazy(
+                variable,
+                status if hides else None,
+                axes,
+                run_dims,
+                order,
+                None if lengths is None else lengths.variable,
+            )
         elif str(name) in {one["name"] for one in declaration["parameters"]}:
             coords[str(name)] = _sorted_variable(variable, axes)
         else:
             data[str(name)] = variable
+    names = [str(one["name"]) for one in declaration["stored"]["outputs"]]
+    names += [variable.name for variable in KEEPING]  # as returned, then what the store keeps
+    data = {**{name: data[name] for name in names if name in data}, **data}
     shown = {name: said for name, said in declaration.items() if name not in KEPT_INSIDE}
     attrs = {**plain.attrs, ATTRIBUTE: json.dumps(shown)}
     opened = xr.Dataset(data, coords=coords, attrs=attrs)
@@ -231,7 +242,10 @@ class _Texts(BackendArray):
 
 
 class _Masked(BackendArray):
-    """Values of a variable in declared order, hidden where runs are unfinished; read lazily."""
+    """Values of a variable in declared order, read lazily.
+
+    Hidden where runs are unfinished and, of traces, beyond their length.
+    """
 
     def __init__(
         self,
@@ -239,9 +253,11 @@ class _Masked(BackendArray):
         status: xr.Variable | None,
         orders: Mapping[str, NDArray[np.int64]],
         run_dims: Sequence[str],
+        lengths: xr.Variable | None,
     ) -> None:
         self._variable = variable
         self._status = status
+        self._lengths = lengths
         self._orders = orders
         self._run_dims = run_dims
         self.shape = variable.shape
@@ -274,8 +290,14 @@ class _Masked(BackendArray):
         unfinished = status != Status.DONE
         scalar_axes = sum(1 for at in kept if isinstance(picks[at], int))
         ndim_runs = len(kept) - scalar_axes
-        unfinished = unfinished.reshape(unfinished.shape + (1,) * (values.ndim - ndim_runs))
-        return _hidden(values, self.dtype, np.broadcast_to(unfinished, values.shape))
+        hidden = unfinished.reshape(unfinished.shape + (1,) * (values.ndim - ndim_runs))
+        if self._lengths is not None:
+            lengths = self._lengths[tuple(where[str(dim)] for dim in self._lengths.dims)].values
+            lengths = _picked(np.asarray(lengths), [picks[at] for at in kept])
+            at = np.arange(self.shape[len(kept)])[key[len(kept)]]  # along the padded dim
+            beyond = at >= lengths.reshape(lengths.shape + (1,) * np.ndim(at))
+            hidden = hidden | beyond.reshape(beyond.shape + (1,) * (values.ndim - beyond.ndim))
+        return _hidden(values, self.dtype, np.broadcast_to(hidden, values.shape))
 
 
 def _text(variable: xr.Variable, tells: xr.Variable, among: Sequence[int] | None) -> xr.Variable:
@@ -305,7 +327,9 @@ def _bounding(part: Any, size: int, order: NDArray[np.int64] | None) -> tuple[sl
 def _picked(values: NDArray[Any], picks: Sequence[Any]) -> NDArray[Any]:
     for axis in range(len(picks) - 1, -1, -1):
         pick = picks[axis]
-        if isinstance(pick, int) or not isinstance(pick, slice):
+        if isinstance(pick, int):
+            values = values.take([pick], axis=axis).squeeze(axis)  # an array, also of one string
+        elif not isinstance(pick, slice):
             values = values.take(pick, axis=axis)
     return values
 
@@ -347,10 +371,11 @@ def _lazy(
     axes: Mapping[str, NDArray[np.int64]],
     run_dims: Sequence[str],
     order: Sequence[str],
+    lengths: xr.Variable | None,
 ) -> xr.Variable:
     orders = {dim: positions for dim, positions in axes.items() if dim in variable.dims}
     if status is not None or orders:
-        masked = _Masked(variable, status, orders, run_dims)
+        masked = _Masked(variable, status, orders, run_dims, lengths)
         shown = xr.Variable(variable.dims, indexing.LazilyIndexedArray(masked), variable.attrs)
     else:
         shown = variable

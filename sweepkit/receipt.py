@@ -8,10 +8,9 @@ import sys
 import time
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-from sweepkit.stores.zarr import replace_file
+from sweepkit.protocols import Store
 
 __all__ = ["environment", "write_receipt"]
 
@@ -31,16 +30,14 @@ def environment() -> dict[str, str]:
     }
 
 
-def write_receipt(beside: Path, began: float, said: dict[str, Any]) -> None:
+def write_receipt(store: Store, began: float, said: dict[str, Any]) -> None:
     """Write the account of a session that began at a time (seconds since 1970).
 
     One JSON file for each session, in ``sessions``. A full disk does not make a session fail
     that is otherwise at its end.
     """
-    folder = beside / "sessions"
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(began))
     name = f"{stamp}-{began % 1:.6f}".replace("-0.", "-")
     text = json.dumps({"began": began, "ended": time.time(), **said}, indent=1)
     with suppress(OSError):
-        folder.mkdir(exist_ok=True)
-        replace_file(folder / f"{name}.json", text)
+        store.set_memo(f"sessions/{name}.json", text)

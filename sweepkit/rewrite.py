@@ -13,9 +13,9 @@ from sweepkit.fit import Piece
 from sweepkit.format1 import Layout, Variable, block_shape
 from sweepkit.outputs import Column, Misfit, cast_exactly
 from sweepkit.parameters import Parameter
+from sweepkit.protocols import Store
 from sweepkit.resume import Match
 from sweepkit.status import Status
-from sweepkit.stores.zarr import ZarrStore
 
 __all__ = ["rejoin", "retype"]
 
@@ -23,7 +23,7 @@ Convert = Callable[[Variable, tuple[slice, ...], NDArray[Any]], NDArray[Any]]
 
 
 def rejoin(
-    store: ZarrStore,
+    store: Store,
     found: Match,
     was: Mapping[str, Parameter],
     declaration: Mapping[str, Any],
@@ -33,7 +33,7 @@ def rejoin(
 
     Parameters
     ----------
-    store : ZarrStore
+    store : Store
         Open, and held by this process.
     found : Match
         What joins, and the axes as they will be.
@@ -68,7 +68,7 @@ def rejoin(
 
 
 def retype(
-    store: ZarrStore,
+    store: Store,
     variable: Variable,
     dtype: str,
     column: Column,
@@ -107,7 +107,7 @@ def retype(
 
 
 def _copy(
-    store: ZarrStore,
+    store: Store,
     layout: Layout,
     axes: Sequence[Parameter],
     declaration: Mapping[str, Any],

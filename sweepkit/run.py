@@ -27,7 +27,7 @@ from sweepkit.judge import RunError, Tally, failing, too_many
 from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
-from sweepkit.protocols import Batch, Crew, Executor, Outcome
+from sweepkit.protocols import Batch, Crew, Executor, Outcome, Store, StoreError
 from sweepkit.receipt import environment, write_receipt
 from sweepkit.resume import (
     Match,
@@ -44,7 +44,6 @@ from sweepkit.resume import (
 from sweepkit.rewrite import rejoin, retype
 from sweepkit.simulator import cell_sources, patchable, uses_global_random
 from sweepkit.status import Progress, Status
-from sweepkit.stores.zarr import ZarrStore
 from sweepkit.sweep import Sweep
 
 __all__ = ["MAX_RUNS", "Session", "Settings"]
@@ -107,7 +106,7 @@ class Session:
     Parameters
     ----------
     sweep : Sweep
-    store : ZarrStore
+    store : Store
     executor : Executor
     settings : Settings
     report : callable
@@ -117,7 +116,7 @@ class Session:
     def __init__(
         self,
         sweep: Sweep,
-        store: ZarrStore,
+        store: Store,
         executor: Executor,
         settings: Settings,
         report: Callable[[Progress], None],
@@ -226,7 +225,7 @@ class Session:
             self.sweep.threads,
             uses_global_random(self.sweep.simulator),
             cell_sources(self.sweep.simulator),
-            str(self.store.beside / "scratch") if self.settings.keep_scratch else None,
+            self.store.folder("scratch") if self.settings.keep_scratch else None,
             patchable(self.sweep.simulator),
         )
         limited = any(one is not None for one in self.settings.timeout)
@@ -236,6 +235,9 @@ class Session:
             try:
                 self._drive(crew)
             except BaseException:
+                if self._created:
+                    with suppress(StoreError):  # finished runs are kept, unless it is the store
+                        self._blocks.flush()
                 with suppress(Exception):
                     self._tell("failed", at_once=True)
                 raise
@@ -731,7 +733,7 @@ class Session:
             "interrupted": self.interrupted,
             "environment": environment(),
         }
-        write_receipt(self.store.beside, self._began, said)
+        write_receipt(self.store, self._began, said)
 
 
 def _without_stored(declaration: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ import xarray as xr
 from sweepkit import reading
 from sweepkit.amend import add_derived, damage
 from sweepkit.executors.joblib import JoblibExecutor
-from sweepkit.protocols import Executor
+from sweepkit.protocols import Executor, StoreError
 from sweepkit.run import MAX_RUNS, UNSUCCESSFUL, Session, Settings
 from sweepkit.simulator import simulator_name
 from sweepkit.status import NAMES, Progress, Status
-from sweepkit.stores.zarr import StoreError, ZarrStore
+from sweepkit.stores.zarr import ZarrStore
 from sweepkit.sweep import Sweep
 from sweepkit.views import progress as views
 

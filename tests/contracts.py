@@ -18,7 +18,7 @@ from sweepkit.format1 import KEEPING, Layout, Variable
 from sweepkit.protocols import Batch, Executor, Outcome
 from sweepkit.simulator import uses_global_random
 from sweepkit.status import Status
-from sweepkit.stores.zarr import StoreBusyError
+from sweepkit.protocols import StoreBusyError
 
 # --- simulators, at module level so that any process can find them -----------------------------
 
@@ -338,12 +338,14 @@ class StoreContract:
             self.made(target)
             box = self.layout.box(2)
             target.write("y", box, np.ones((1, 3)))
-            target.add([Variable("late", "int64")], self.declaration(sk.grid(a=range(5), b=["x"])))
+            late = [Variable("late", "int64", ("step",), (2,))]
+            target.add(late, {"step": np.array([0.5, 1.5])}, target.declaration)
             grid = sk.grid(a=range(7), b=["x", "y", "z", "w"])
             target.grow(grid.parameters, self.declaration(grid))
         other.open()
         assert other.layout.shape == (7, 4)
-        assert "late" in other.layout.variables
+        assert other.layout.variables["late"].dims == ("step",)
+        assert other.layout.coords["step"].tolist() == [0.5, 1.5]
         read = other.read("y", (slice(4, 7), slice(0, 4)))
         assert (read[0, :3] == 1).all()
         assert np.isnan(read[1:]).all()

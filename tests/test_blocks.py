@@ -134,7 +134,7 @@ def test_a_run_that_is_tried_again_counts_its_attempts_and_drops_its_old_texts(
     status = store.arrays["status"]
     status[status == Status.ERROR] = Status.PENDING
     second = Blocks(store)
-    second.put(0, cells_of(cells))
+    second.put(0, cells_of(cells, error={}, log={}))
     second.close()
     assert store.arrays["attempts"].ravel()[cells].tolist() == [2] * len(cells)
     assert set(store.arrays["error"].ravel().tolist()) == {""}

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sweepkit as sk
@@ -610,6 +610,7 @@ def test_grids_that_do_not_unite_say_why(
 axes = st.lists(st.integers(0, 6), min_size=1, max_size=4, unique=True)
 
 
+@settings(deadline=None)
 @given(axes, axes, axes, axes)
 def test_a_union_is_one_of_sets(a: list[int], b: list[int], c: list[int], d: list[int]) -> None:
     left, right = sk.grid(x=a, y=b), sk.grid(x=c, y=d)
@@ -635,6 +636,7 @@ def keyed(grid: Grid) -> dict[tuple[Any, ...], tuple[int, ...]]:
 numbers = st.one_of(st.integers(-50, 50), st.floats(-50, 50).filter(lambda x: x == round(x, 6)))
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["a", "b", "c", "d"]),
@@ -655,6 +657,7 @@ def test_a_run_s_key_depends_on_its_point_alone(axes: dict[str, list[float]], rn
     assert {point: larger[point] for point in expected} == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, unique=True))
 def test_a_point_has_one_key_however_its_parameters_are_laid_out(
     pairs: list[tuple[int, int]],
@@ -777,6 +780,7 @@ def test_everything_in_the_html_is_escaped() -> None:
 # --- the random order ----------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 500), st.data())
 def test_a_random_prefix_holds_different_runs(seed: int, size: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, size))

@@ -59,10 +59,10 @@ MAY_IMPORT = {
 CORE = FLOOR | RUNNING - {"executors", "stores"} | {"reading"}
 """The closed core, which knows the plugs' contracts and none of the plugs."""
 
-USES_A_PLUG = {(one, "stores") for one in ("amend", "receipt", "refine", "rewrite", "run")}
+USES_A_PLUG = {("refine", "stores")}
 """Where the core names a plug: the one store there is, whose layout growth and repair rest on."""
 
-SHARED = {"analysis": {"rates", "regions", "table"}}
+SHARED = {"analysis": {"counts", "intervals", "rates", "regions", "table"}}
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
 HEAVY = {

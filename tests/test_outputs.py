@@ -262,6 +262,7 @@ scalars = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(scalars, min_size=1, max_size=12))
 def test_what_goes_in_comes_out_in_its_row(values: list[Any]) -> None:
     columns, misfits = collect(*({"a": value, "row": row} for row, value in enumerate(values)))
@@ -284,6 +285,7 @@ def test_what_goes_in_comes_out_in_its_row(values: list[Any]) -> None:
             assert stored == value
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(), min_size=1, max_size=20))
 def test_nan_is_a_value_like_any_other(values: list[float]) -> None:
     columns, misfits = collect(*({"a": value} for value in values))
@@ -446,6 +448,7 @@ def test_a_trace_that_ends_early_is_padded_by_type_and_its_length_kept(
     assert all(np.isnan(x) if fill != fill else x == fill for x in column.values[0, 1:].tolist())
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(allow_nan=False), max_size=5), min_size=1, max_size=8))
 def test_padding_keeps_each_trace_and_its_length(traces: list[list[float]]) -> None:
     said = sk.output(dims="t", size=5, pad=True)
@@ -647,7 +650,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return all(real(parts(x)) == real(parts(y)) for x, y in zip(a.flat, b.flat, strict=True))
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS))
 def test_a_cast_keeps_every_number_or_is_refused(data: st.DataObject, a: str, b: str) -> None:
     values = data.draw(hnp.arrays(a, st.integers(0, 4)))
@@ -662,6 +665,7 @@ def test_a_cast_keeps_every_number_or_is_refused(data: st.DataObject, a: str, b:
         assert same(cast, values)
 
 
+@settings(deadline=None)
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS))
 def test_what_two_types_join_to_holds_the_values_of_both(
     data: st.DataObject, a: str, b: str

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sweepkit as sk
@@ -264,6 +264,7 @@ def test_an_infinite_value_is_near_no_finite_one() -> None:
     assert near_misses(np.array([-np.inf, -1e308, 1e308, np.inf])) == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=20))
 def test_near_misses_are_pairs_of_different_floats_within_a_relative_1e_13(
     values: list[float],
@@ -395,6 +396,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 one_value = st.one_of(whole, finite, st.booleans(), texts, moments, spans)
 
 
+@settings(deadline=None)
 @given(whole)
 def test_integral_numbers_count_by_value(number: int) -> None:
     same = [[number]]
@@ -414,6 +416,7 @@ def test_five_is_five_in_every_type() -> None:
     assert len({tuple(keys(given)) for given in same}) == 1
 
 
+@settings(deadline=None)
 @given(finite)
 def test_floats_count_by_their_exact_float64(number: float) -> None:
     same = [[number], np.array([number]), [np.float64(number)]]
@@ -460,17 +463,20 @@ def test_a_label_counts_by_its_text_and_not_by_its_object() -> None:
     assert keys({"pid": 1}) == keys({"pid": object()})
 
 
+@settings(deadline=None)
 @given(texts, texts)
 def test_text_counts_by_its_characters(a: str, b: str) -> None:
     assert (keys([a]) == keys([b])) == (a == b)
 
 
+@settings(deadline=None)
 @given(one_value, one_value)
 def test_different_values_have_different_keys(a: Any, b: Any) -> None:
     alike = isinstance(a, bool) == isinstance(b, bool) and a == b
     assert (keys([a]) == keys([b])) == alike
 
 
+@settings(deadline=None)
 @given(st.lists(finite, min_size=1, max_size=12, unique=True), st.randoms())
 def test_a_value_s_key_does_not_depend_on_the_others(values: list[float], rnd: Any) -> None:
     shuffled = rnd.sample(values, len(values))
@@ -479,6 +485,7 @@ def test_a_value_s_key_does_not_depend_on_the_others(values: list[float], rnd: A
     assert keys([*values, 0.5, "x"][:1]) == keys(values)[:1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.integers(-(2**53), 2**53), finite), min_size=1, max_size=8))
 def test_a_mixed_axis_leaves_the_keys_of_its_integers(values: list[float]) -> None:
     assert keys([*values, 0.5])[: len(values)] == [keys([value])[0] for value in values]
@@ -536,6 +543,7 @@ def test_known_keys_stay_what_they_are() -> None:
     assert found == KNOWN
 
 
+@settings(deadline=None)
 @given(st.one_of(*(st.lists(kind, min_size=1, max_size=6) for kind in (whole, finite, texts))))
 def test_canonical_values_are_canonical(values: list[Any]) -> None:
     try:

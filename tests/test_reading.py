@@ -56,8 +56,9 @@ HIDDEN: dict[str, tuple[str, Any]] = {
 
 
 @pytest.fixture
-def stopped(store: str) -> str:
+def stopped(store: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store in which 2 of 6 runs are done: the third raised, and the sweep was to stop."""
+    monkeypatch.setattr("sweepkit.plan.FIRST_SECONDS", 0.0)  # a batch is one run
     count = 0
 
     def simulate(a: int) -> dict[str, Any]:
@@ -214,8 +215,8 @@ def test_derived_coordinates_are_handed_over_and_come_with_the_dataset(store: st
     grown = sk.grid(length=[3.0, 1.0], mass=[3.0, 4.0]).derive({"inertia": "mass * length ** 2"})
     run(sk.Sweep(lambda length, mass, inertia: inertia, grown), store)
     ds = sk.open(store)
-    assert (ds["inertia"].where(ds["result"].notnull()) == ds["result"])[ds["result"].notnull()].all() \
-        if False else (ds["result"] == ds["inertia"]).where(ds["result"].notnull(), True).all()
+    assert ds["length"].values.tolist() == [3.0, 1.0, 2.0]
+    assert (ds["result"] == ds["inertia"]).all()
 
 
 def test_the_table_has_a_row_per_run_and_its_columns_in_order(store: str) -> None:
@@ -230,13 +231,11 @@ def test_the_table_has_a_row_per_run_and_its_columns_in_order(store: str) -> Non
 
     ds = run(sk.Sweep(simulate, grid, requirements=["y < 2"]), store)
     table = sk.runs(ds)
-    assert list(table.columns) == [
-        "gain", "kind", "a", "replicate", "y", "word", "status", "duration", "attempts", "code",
-        "log_size", "error", "log", "failed",
-    ] or set(table.columns) == {
-        "gain", "kind", "a", "replicate", "y", "word", "status", "duration", "attempts", "code",
-        "log_size", "error", "log", "failed",
-    }
+    columns = list(table.columns)
+    assert set(columns[:4]) == {"gain", "kind", "a", "replicate"}
+    assert columns[4:] == [
+        "y", "word", "status", "duration", "attempts", "code", "log_size", "error", "log", "failed",
+    ]
     assert len(table) == 8
     assert table["status"].tolist().count("error") == 2
     assert list(table["status"].cat.categories) == list(NAMES)
@@ -283,7 +282,7 @@ def test_opening_imports_no_simulator_and_runs_no_code(store: str, finish: Calla
         import sweepkit as sk
         ds = sk.open(sys.argv[1]).load()
         print(ds["whole"].item())
-        print([name for name in ("joblib", "dask", "cloudpickle", "tests") if name in sys.modules])
+        print([name for name in ("joblib", "tests") if name in sys.modules])
         """,
         store,
     )

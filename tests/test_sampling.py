@@ -76,7 +76,7 @@ def test_samples_are_crossed_with_other_parameters(sampler: Sampler) -> None:
     }
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 70), st.integers(0, 60), st.integers(0, 2**32))
 def test_a_longer_sobol_set_begins_with_the_shorter_one(size: int, more: int, seed: int) -> None:
     def drawn(n: int) -> Grid:
@@ -88,7 +88,7 @@ def test_a_longer_sobol_set_begins_with_the_shorter_one(size: int, more: int, se
         assert long[name].values[:size].tolist() == short[name].values.tolist()
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 3), st.integers(0, 3), st.integers(0, 2**32))
 def test_more_batches_begin_with_those_of_fewer(
     size: int, batches: int, more: int, seed: int
@@ -108,7 +108,7 @@ def test_extended_sets_keep_the_keys_of_their_points() -> None:
     assert run_keys(short, {"sample": at}).tolist() == run_keys(long, {"sample": at}).tolist()
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 2**32))
 def test_each_batch_of_a_latin_hypercube_hits_each_stratum_once(
     size: int, batches: int, seed: int

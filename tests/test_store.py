@@ -194,6 +194,8 @@ def test_a_chunk_that_is_gone_is_missed_and_a_flipped_bit_raises(full: str) -> N
     chunk.write_bytes(bytes(data))
     with pytest.raises((ValueError, RuntimeError)):
         sk.open(full)["y"].load()
+    with pytest.raises(StoreError, match=r"'y' is damaged in the runs .*sk\.verify"):
+        run(full_sweep(range(5)), full)
     found = sk.verify(full)
     assert found["variable"].tolist() == ["y"]
     chunk.unlink()
@@ -201,7 +203,7 @@ def test_a_chunk_that_is_gone_is_missed_and_a_flipped_bit_raises(full: str) -> N
     before = sk.open(full)["n"].load()
     ds = run(full_sweep(), full)
     assert ds["y"].sel(a=3, b="p").values.tolist() == [1.0, 1.0]
-    assert ds["n"].equals(before)
+    assert ds["n"].equals(before.sel(a=ds["a"]))
     assert sk.verify(full).empty
 
 
@@ -215,11 +217,7 @@ def test_every_chunk_of_every_variable_may_be_damaged_and_is_made_good(full: str
         chunk.write_bytes(bytes(data))
         name = chunk.relative_to(full).parts[0]
         assert name in sk.verify(full)["variable"].tolist(), name
-        ds = (
-            sk.open(full).load()
-            if run(full_sweep(), full, rerun="damaged") is None
-            else sk.open(full).load()
-        )
+        ds = run(full_sweep(), full).load()
         for one in ("y", "word", "when", "trace", "status", "error"):
             assert ds[one].equals(whole[one]), (name, one)
 
@@ -323,8 +321,8 @@ def two_writers(
         with open(tmp_path / "started") as file:
             assert file.read() == "x"
         said = finish(WRITER, "3,4,5")
-        assert said.startswith("told: a.zarr is being written by process")
-        assert f"process {first.pid} on {os.uname().nodename}, since 20" in said
+        assert said.startswith("told: ")
+        assert f"a.zarr is being written by process {first.pid} on {os.uname().nodename}, since 20" in said
         with open(tmp_path / "go", "w") as file:
             file.write("x")
         out, err = first.communicate(timeout=60)

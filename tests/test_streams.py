@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -47,6 +47,7 @@ GRID = sk.grid(gain=[1.0, 2.0, 3.0], mass=sk.scenario([0.1, 0.5]), replicates=4)
 # --- the same numbers whatever is around a run ----------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, GRID.size - 1), min_size=1, max_size=30))
 def test_a_run_draws_the_same_in_any_batch(runs: list[int]) -> None:
     alone = draws(GRID)

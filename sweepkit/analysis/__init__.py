@@ -9,16 +9,10 @@ or a `Table`, which codes the runs once for all of them.
 from sweepkit.analysis.boundary import counterexample, explain, safe_box
 from sweepkit.analysis.distributions import distribution
 from sweepkit.analysis.interactions import combinations, pairs
+from sweepkit.analysis.intervals import anytime_interval, failure_interval
 from sweepkit.analysis.islands import islands
 from sweepkit.analysis.kinds import kinds
-from sweepkit.analysis.rates import (
-    anytime_interval,
-    convergence,
-    failure_interval,
-    failure_rate,
-    held_up,
-    rate,
-)
+from sweepkit.analysis.rates import convergence, failure_rate, held_up, rate
 from sweepkit.analysis.regions import Regions, regions
 from sweepkit.analysis.robustness import robustness
 from sweepkit.analysis.sensitivity import importance

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.rates import failure_interval
+from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.table import (
     FAILED,
     PASSED,

@@ -9,7 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.rates import cells, exact_along, failure_interval, kept
+from sweepkit.analysis.counts import cells, drawn, kept
+from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.table import (
     ERRORED,
     FAILED,
@@ -69,8 +70,9 @@ def distribution(
         ("lowest", "highest") and ``place``: ``worst`` and ``worst_run`` (flat position in C
         order; -1 where there are fewer). Values are NaN where no run has a number.
         ``attrs["basis"]``: census (exact), sample (order statistics; the band of Dvoretzky,
-        Kiefer and Wolfowitz) or replicates (runs of a point together count as what they are
-        worth); unknown runs could lie anywhere and widen all of them.
+        Kiefer and Wolfowitz), replicates (the same for the runs of fixed points, which scatter
+        less) or clusters (runs of a drawn point together count as what they are worth); unknown
+        runs could lie anywhere and widen all of them.
 
     Raises
     ------
@@ -82,8 +84,10 @@ def distribution(
     References
     ----------
     W. J. Conover, Practical Nonparametric Statistics (1999), 3.2, for quantiles; R. S. Woodruff,
-    J. Am. Stat. Assoc. 47 (1952), 635-646, for quantiles of clustered runs; P. Massart,
-    Ann. Probab. 18 (1990), 1269-1283, for the band.
+    J. Am. Stat. Assoc. 47 (1952), 635-646, for quantiles of clustered runs; W. Hoeffding, Ann.
+    Math. Stat. 27 (1956), 713-721, for quantiles of runs that are not alike; P. Massart, Ann.
+    Probab. 18 (1990), 1269-1283, and J. Bretagnolle, Lect. Notes Math. 784 (1980), 332-341, for
+    the band.
 
     Examples
     --------
@@ -101,8 +105,10 @@ def distribution(
     split = cells(t, kept(t, by, None) or [])
     if split.n > MAX_CELLS:
         raise UnanswerableError(f"{split.n} cells by {split.dims}; at most {MAX_CELLS}")
-    exact = all(exact_along(t, d) for d in t.dims if d not in split.fixed)
-    repeats = None if split.by_replicate or t.points is None else t.points.of
+    points_drawn = drawn(t, split.fixed)
+    repeated = t.points is not None and not split.by_replicate
+    census = points_drawn is None and not repeated
+    alike = points_drawn is not None and (repeated or points_drawn[1] < t.n)
     known = ~np.isnan(y)
     if not known.any():
         raise UnanswerableError(f"no finished run of {t.n} has a number in {output!r}")
@@ -125,15 +131,17 @@ def distribution(
             continue
         values = y[mine]
         upto = _upto(weights, mine)
-        point = None if repeats is None else repeats[mine]
-        several = point is not None and len(np.unique(point)) > 1
-        census = exact and repeats is None
-        reach = _reach(q, values, upto, point if several else None, census, level, int(unknown[k]))
+        point = points_drawn[0][mine] if alike and points_drawn is not None else None
+        n_drawn = len(mine) if point is None else len(np.unique(point))
+        if n_drawn == 1:
+            point, n_drawn = None, len(mine)
+        reach = _reach(q, values, upto, point, census, level, int(unknown[k]))
         value[k] = values[_position(q, upto)]
         low[k] = np.where(reach[0] <= 0, -np.inf, values[_position(reach[0], upto)])
         high[k] = np.where(reach[1] > 1, np.inf, values[_position(reach[1].clip(0, 1), upto)])
-        independent = len(np.unique(point)) if several and point is not None else len(mine)
-        band = 0.0 if census else float(np.sqrt(np.log(2 / (1 - level)) / (2 * independent)))
+        # Of several fixed points the runs are not alike, which costs the band a factor of e.
+        edge = 2 * np.e if repeated and point is None else 2.0
+        band = 0.0 if census else float(np.sqrt(np.log(edge / (1 - level)) / (2 * n_drawn)))
         below = np.concatenate([[0.0], upto])[np.searchsorted(values, at, side="right")]
         total = len(mine) / (len(mine) + unknown[k])
         share[k] = below
@@ -156,7 +164,7 @@ def distribution(
         "worst": (("tail", "place"), tails, units),
         "worst_run": (("tail", "place"), tail_runs, {}),
     }
-    basis = "census" if exact and repeats is None else "sample" if repeats is None else "replicates"
+    basis = "census" if census else "clusters" if alike else "replicates" if repeated else "sample"
     n_unknown = int(unknown.sum())
     return xr.Dataset(
         {

@@ -11,7 +11,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.rates import BASES, count, failure_interval
+from sweepkit.analysis.counts import BASES, count
+from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.table import (
     FAILED,
     Coded,

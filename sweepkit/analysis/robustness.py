@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.rates import basis_sentence, cells, count
+from sweepkit.analysis.counts import basis_sentence, cells, count
 from sweepkit.analysis.table import (
     ERRORED,
     FAILED,

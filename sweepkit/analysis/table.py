@@ -193,8 +193,14 @@ class Table:
 
     @cached_property
     def points(self) -> Points | None:
-        """Which design and scenario point each run repeats; None where nothing is repeated."""
-        if not any(p.role == "replicate" and p.n > 1 for p in self.parameters):
+        """Which design and scenario point each run repeats; None where nothing is repeated.
+
+        Runs along a dim without a parameter repeat a point, too.
+        """
+        bare = [d for d in self.dims if not any(d in p.dims for p in self.parameters)]
+        if all(self.shape[self.dims.index(d)] == 1 for d in bare) and not any(
+            p.role == "replicate" and p.n > 1 for p in self.parameters
+        ):
             return None
         parts = []
         for dim in self.dims:
@@ -417,7 +423,7 @@ def dim_codes(t: Table, dim: str, roles: Sequence[str]) -> tuple[Codes, int]:
     kept = [p for p in along if p.role in roles]
     axis = t.dims.index(dim)
     size = t.shape[axis]
-    if not kept and along:
+    if not kept:
         return np.zeros(1, dtype=np.int64), 1
     if len(kept) == len(along):
         return np.arange(size), size

@@ -32,17 +32,9 @@ from sweepkit.format1 import (
     fill_value,
 )
 from sweepkit.parameters import Parameter
-from sweepkit.protocols import Holder
+from sweepkit.protocols import Holder, StoreBusyError, StoreError
 
-__all__ = ["StoreBusyError", "StoreError", "ZarrStore"]
-
-
-class StoreError(Exception):
-    """A store cannot be read or written as it is; says where and what to do."""
-
-
-class StoreBusyError(StoreError):
-    """Another process writes to the store."""
+__all__ = ["ZarrStore"]
 
 
 class ZarrStore:
@@ -413,6 +405,28 @@ class ZarrStore:
                 objects,
             )
         return made
+
+    # --- beside the sweep ---
+
+    def memo(self, name: str) -> str | None:
+        """A small text kept beside the sweep, None if there is none."""
+        try:
+            return (self.beside / name).read_text()
+        except OSError:
+            return None
+
+    def set_memo(self, name: str, text: str | None) -> None:
+        """Keep a small text beside the sweep, or with None forget it."""
+        path = self.beside / name
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, text)
+
+    def folder(self, name: str) -> str:
+        """Path of a folder beside the sweep that workers may write to."""
+        return str(self.beside / name)
 
     # --- growth ---
 

@@ -49,7 +49,7 @@ def test_replicates_widen_the_interval():
                    rep=("replicate", np.tile(np.arange(20), 30)))
     got = distribution(ds, "y", quantiles=[0.5])
     alone = distribution(scattered(level), "y", quantiles=[0.5])
-    assert got.attrs["basis"] == "replicates"
+    assert got.attrs["basis"] == "clusters"
     width = (got["high"] - got["low"]).item()
     assert width >= 0.8 * (alone["high"] - alone["low"]).item()
 

@@ -89,7 +89,7 @@ def test_rate_of_each_design_averages_over_scenarios_and_replicates():
     assert got["rate"].dims == ("gain",)
     assert got["rate"].values.tolist() == [0.0, 4 / 12]
     assert got["n_run"].values.tolist() == [12, 12]
-    assert got.attrs["basis"] == "replicates"
+    assert got.attrs["basis"].startswith("replicates (the points are all there are")
     assert got["rate"].attrs["units"] == "1"
     assert failure_rate(ds, over=["gain", "rep"])["rate"].values.tolist() == [0.5, 0, 0]
     assert failure_rate(ds, by=["mass", "gain"])["rate"].dims == ("mass", "gain")
@@ -212,7 +212,7 @@ def test_a_pending_run_of_the_prefix_ends_what_the_interval_uses():
     assert row["high"] == pytest.approx(min(anytime_interval(0, 10, 100)[1], 51 / 100))
 
 
-def test_replicates_are_clustered_by_point():
+def test_replicates_of_drawn_points_are_clusters():
     # Points that always or never fail: 20 replicates of each tell no more than one.
     rng = np.random.default_rng(1)
     designs = rng.random(30) < 0.4
@@ -220,27 +220,92 @@ def test_replicates_are_clustered_by_point():
                 rep=("replicate", np.tile(np.arange(20), 30)))
     row = rate(ds).iloc[0]
     alone = failure_interval(designs.sum(), 30)
-    assert row["basis"] == "replicates"
+    assert row["basis"] == "clusters"
     assert row["high"] - row["low"] >= (alone[1] - alone[0]) * 0.98
 
 
-@pytest.mark.slow
-def test_replicate_interval_covers_what_it_claims():
-    rng = np.random.default_rng(9)
+def test_crossed_values_of_a_drawn_point_are_a_cluster():
+    rng = np.random.default_rng(1)
+    fails = np.repeat((rng.random(40) < 0.4)[:, None], 10, axis=1)
+    ds = xr.Dataset(
+        {"failed": (("sample", "gain"), fails)},
+        coords={"x": ("sample", rng.random(40)), "y": ("sample", rng.random(40)),
+                "gain": np.arange(10.0)},
+    )  # fmt: skip
+    row = rate(ds).iloc[0]
+    alone = failure_interval(fails[:, 0].sum(), 40)
+    assert row["basis"] == "clusters"
+    assert row["high"] - row["low"] >= (alone[1] - alone[0]) * 0.98
+    by_gain = failure_rate(ds, by="gain")
+    assert set(by_gain["basis"].values) == {"sample"}
+    np.testing.assert_allclose([by_gain["low"][0], by_gain["high"][0]], alone)
+    assert set(failure_rate(ds, by=["x", "y"])["basis"].values.ravel()) >= {"census"}
+
+
+def test_no_failure_in_crossed_runs_bounds_the_rate_as_that_many_runs_do():
+    failed = np.zeros((1, 3, 14), bool)
+    ds = grid(failed, length=[0.5], mass=("scenario", [1.0, 2, 3]), rep=("replicate", range(14)))
+    row = rate(ds).iloc[0]
+    assert row["basis"] == "replicates"
+    assert row["high"] == pytest.approx(failure_interval(0, 42)[1])
+    assert row["high"] < 0.085
+
+
+def test_points_that_surely_pass_or_fail_leave_less_to_scatter():
+    failed = np.repeat((np.arange(20) < 5)[:, None], 14, axis=1)
+    row = rate(grid(failed, a=np.arange(20), rep=("replicate", range(14)))).iloc[0]
+    low, high = failure_interval(70, 280)
+    assert row["low"] < row["rate"] < row["high"]
+    assert row["high"] - row["low"] < 0.7 * (high - low)
+
+
+LANDSCAPES = {
+    "even": np.full(24, 0.5),
+    "rare": np.full(24, 0.03),
+    "one bad point": np.where(np.arange(24) == 7, 0.9, 0.01),
+    "sure": (np.arange(24) < 6).astype(float),
+    "mixed": np.random.default_rng(0).beta(0.4, 1.2, size=24),
+    "ramp": np.linspace(0, 1, 24),
+}
+
+
+def covered(sweeps, draw, truth):
+    """Share of sweeps whose interval holds the truth."""
     held = 0
-    pooled = 0
-    sweeps = 300
-    for _ in range(sweeps):
-        p = rng.beta(0.4, 1.2, size=40)
-        failed = rng.random((40, 25)) < p[:, None]
-        ds = sample(failed.reshape(-1), x=np.repeat(rng.random(40), 25),
-                    rep=("replicate", np.tile(np.arange(25), 40)))
-        row = rate(ds).iloc[0]
-        held += row["low"] <= 0.25 <= row["high"]
-        low, high = failure_interval(failed.sum(), failed.size)
-        pooled += low <= 0.25 <= high
-    assert held / sweeps >= 0.92
-    assert pooled / sweeps < 0.7
+    for k in range(sweeps):
+        row = rate(draw(np.random.default_rng([k, 77]))).iloc[0]
+        held += row["low"] <= truth <= row["high"]
+    return held / sweeps
+
+
+@pytest.mark.parametrize("replicates", [2, 14])
+@pytest.mark.parametrize("landscape", LANDSCAPES)
+def test_replicate_interval_of_fixed_points_covers_what_it_claims(landscape, replicates):
+    p = LANDSCAPES[landscape].reshape(6, 4, 1)
+
+    def draw(rng):
+        failed = rng.random((6, 4, replicates)) < p
+        return grid(failed, a=np.arange(6), m=("scenario", np.arange(4)),
+                    rep=("replicate", np.arange(replicates)))
+
+    assert covered(300, draw, p.mean()) >= 0.93  # 0.95 less two standard errors
+
+
+@pytest.mark.parametrize("points", [12, 40])
+def test_replicate_interval_of_drawn_points_covers_what_it_claims(points):
+    def draw(rng):
+        p = rng.beta(0.4, 1.2, size=points)
+        failed = rng.random((points, 25)) < p[:, None]
+        return xr.Dataset(
+            {"failed": (("sample", "rep"), failed)},
+            coords={"x": ("sample", rng.random(points)), "y": ("sample", rng.random(points)),
+                    "rep": ("rep", np.arange(25), {"role": "replicate"})},
+        )  # fmt: skip
+
+    assert covered(300, draw, 0.25) >= 0.93
+    pooled = [failure_interval(d.sum(), d.size) for d in
+              (draw(np.random.default_rng([k, 77]))["failed"].values for k in range(300))]  # fmt: skip
+    assert np.mean([low <= 0.25 <= high for low, high in pooled]) < 0.7
 
 
 def test_replicates_of_one_point_are_independent():

@@ -1,0 +1,480 @@
+"""Runs counted by cell, with intervals on the basis that the runs allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from sweepkit.analysis.intervals import (
+    anytime_interval,
+    check_level,
+    failure_interval,
+    normal_quantile,
+)
+from sweepkit.analysis.table import (
+    ERRORED,
+    FAILED,
+    PASSED,
+    PENDING,
+    SKIPPED,
+    Coded,
+    Codes,
+    Errors,
+    Floats,
+    Points,
+    Table,
+    UnanswerableError,
+    boundary_of,
+    combined,
+    dim_codes,
+    spread,
+)
+
+__all__ = [
+    "BASES",
+    "Cells",
+    "Counts",
+    "basis_sentence",
+    "cells",
+    "count",
+    "drawn",
+    "finished_prefix",
+    "kept",
+    "run_weights",
+]
+
+BASES = (
+    "nothing has run",
+    "census",
+    "sample",
+    "replicates",
+    "clusters",
+    "in progress",
+    "bounds",
+    "refined",
+)
+"""What an interval rests on; `MEANINGS` has each in a sentence. Unknown runs widen each to the
+worst case."""
+
+MEANINGS = {
+    "nothing has run": "no bound is known",
+    "census": "every point of the grid has run, so there is no sampling error",
+    "sample": "independent runs, Wilson",
+    "replicates": "the points are all there are and only their replicates scatter, Wilson with "
+    "the runs these are worth",
+    "clusters": "points were drawn and runs of one point are alike, Wilson with the runs they are "
+    "worth",
+    "in progress": "valid at every look while the random coarse pass runs, of the runs declared",
+    "bounds": "unfinished in no random order, so only what unfinished runs could still change",
+    "refined": "weighted by the share of the space that each run stands for",
+}
+NOTHING, CENSUS, SAMPLE, REPLICATES, CLUSTERS, PROGRESS, BOUNDS, REFINED = range(len(BASES))
+
+MAX_CELLS = 10_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What the runs of each cell say; every array has one entry per cell."""
+
+    n_run: NDArray[np.int64]
+    n_failed: NDArray[np.int64]
+    n_unknown: NDArray[np.int64]
+    n_error: NDArray[np.int64]
+    rate: Floats
+    low: Floats
+    high: Floats
+    boundary: Floats
+    basis: NDArray[np.int8]
+
+    @property
+    def words(self) -> NDArray[np.str_]:
+        """The basis of each cell in words."""
+        return np.array(BASES)[self.basis]
+
+
+def count(
+    t: Table,
+    cell: Codes,
+    n_cells: int,
+    *,
+    fixed: Sequence[str] = (),
+    by_replicate: bool = False,
+    level: float = 0.95,
+    errors: Errors = "apart",
+    with_boundary: bool = True,
+) -> Counts:
+    """Count the runs of each cell, with intervals on the basis the runs allow.
+
+    Parameters
+    ----------
+    t : Table
+    cell : array of int, shape (runs,)
+        Which cell each run belongs to, from 0 to `n_cells` - 1.
+    fixed : sequence of str
+        The run dims along which a cell does not extend.
+    by_replicate : bool
+        Whether cells are single replicates, so that nothing is repeated in them.
+    """
+    check_level(level)
+    outcome = t.counted(errors)
+    tally: NDArray[np.int64] = np.bincount(
+        cell * np.int64(5) + outcome, minlength=5 * n_cells
+    ).reshape(n_cells, 5)
+    n_failed, n_known = tally[:, FAILED], tally[:, PASSED] + tally[:, FAILED]
+    n_unknown = tally[:, PENDING] + tally[:, ERRORED]
+    n_error = tally[:, ERRORED]
+    if errors == "fail":
+        n_error = np.bincount(cell[t.outcome == ERRORED], minlength=n_cells)
+    weights = run_weights(t)
+    shares = _shares(cell, outcome, n_cells, weights, tally)
+    failing, known, unknown = shares
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate_ = failing / known
+        floor, ceiling = failing / (known + unknown), (failing + unknown) / (known + unknown)
+
+    whole = drawn(t, fixed) is None
+    exact = whole and (by_replicate or t.points is None)
+    basis, n_seen = _worth(t, cell, outcome, n_cells, fixed, by_replicate, rate_, level)
+    # A sample's interval speaks of its known runs; the unknown could all have passed or failed.
+    with np.errstate(invalid="ignore"):
+        interval = failure_interval(np.nan_to_num(rate_ * n_seen).clip(0, n_seen), n_seen,
+                                    level=level)
+        low = interval[:, 0] * known / (known + unknown)
+        high = (interval[:, 1] * known + unknown) / (known + unknown)
+    if exact:
+        low, high = floor.copy(), ceiling.copy()
+        basis[:] = np.where(tally[:, PENDING] > 0, BOUNDS, CENSUS)
+    if t.volume is not None:
+        basis[:] = REFINED
+    if t.prefix is not None and t.volume is None and not t.finished:
+        going = tally[:, PENDING] > 0
+        finite = whole or t.points is not None
+        first = _in_progress(t, cell, outcome, n_cells, tally, level, finite)
+        if finite:
+            first = np.stack([np.maximum(first[:, 0], floor), np.minimum(first[:, 1], ceiling)], -1)
+        low[going], high[going], basis[going] = first[going, 0], first[going, 1], PROGRESS
+    nothing = n_known == 0
+    low[nothing], high[nothing], basis[nothing] = 0.0, 1.0, NOTHING
+    return Counts(
+        n_run=n_known,
+        n_failed=n_failed,
+        n_unknown=n_unknown,
+        n_error=n_error,
+        rate=rate_,
+        low=low,
+        high=high,
+        boundary=_boundary_share(t, cell, outcome, n_known, exact and with_boundary),
+        basis=basis,
+    )
+
+
+def drawn(t: Table, fixed: Sequence[str]) -> tuple[NDArray[np.int64], int] | None:
+    """Which drawn point each run is of, and how many there are; None where none was drawn.
+
+    Parameters that share a dim were drawn or listed together, so their points stand for others.
+    The values of crossed parameters are all there are. Dims in `fixed` count as given.
+    """
+    parts = []
+    for dim, size, axis in zip(t.dims, t.shape, t.axes, strict=True):
+        varied = any(p.role != "replicate" for p in t.parameters if p.dims == (dim,))
+        if size > 1 and axis is None and varied and dim not in fixed:
+            parts.append((spread(dim_codes(t, dim, ("design", "scenario"))[0], dim, t), size))
+    return combined(parts, t.n) if parts else None
+
+
+def run_weights(t: Table) -> Floats | None:
+    if t.stage is not None and t.volume is None:
+        raise UnanswerableError(
+            f"these runs hold {len(np.unique(t.stage))} stages: refined runs crowd where designs "
+            "fail, so their plain share is no failure rate; give each run the share of the space "
+            "it stands for in a coordinate 'volume' (sweepkit.analysis.volumes(ds)), or select "
+            "one stage"
+        )
+    return t.weights
+
+
+def _shares(
+    cell: Codes,
+    outcome: NDArray[np.int8],
+    n_cells: int,
+    weights: Floats | None,
+    tally: NDArray[np.int64],
+) -> tuple[Floats, Floats, Floats]:
+    """Failed, known and unknown weight per cell."""
+    mass: Floats = tally.astype(np.float64)
+    if weights is not None:
+        code = cell * np.int64(5) + outcome
+        mass = np.bincount(code, weights=weights, minlength=5 * n_cells).astype(np.float64)
+        mass = mass.reshape(n_cells, 5)
+    return (
+        mass[:, FAILED],
+        mass[:, PASSED] + mass[:, FAILED],
+        mass[:, PENDING] + mass[:, ERRORED],
+    )
+
+
+def _worth(
+    t: Table,
+    cell: Codes,
+    outcome: NDArray[np.int8],
+    n_cells: int,
+    fixed: Sequence[str],
+    by_replicate: bool,
+    rate_: Floats,
+    level: float,
+) -> tuple[NDArray[np.int8], Floats]:
+    """What a sampling interval of each cell rests on, and how many independent runs it is worth."""
+    known = outcome <= FAILED
+    some = cell[known]
+    weight = np.ones(t.n) if t.weights is None else t.weights
+    total = np.bincount(some, weights=weight[known], minlength=n_cells)
+    squares = np.bincount(some, weights=weight[known] ** 2, minlength=n_cells)
+    basis = np.full(n_cells, SAMPLE, dtype=np.int8)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        worth = np.nan_to_num(total**2 / squares)  # Kish: as many runs of equal weight
+    repeats = None if by_replicate else t.points
+    if repeats is not None:
+        several, apart = _fixed_points(
+            repeats, cell, outcome, n_cells, weight, total, rate_, worth
+        )
+        basis[several] = REPLICATES
+        worth = np.where(several, apart, worth)
+    points = drawn(t, fixed)
+    if points is not None and (repeats is not None or points[1] < t.n):
+        alike, together = _drawn_points(
+            points, cell, outcome, n_cells, weight, total, rate_, worth, level
+        )
+        basis[alike] = CLUSTERS
+        worth = np.where(alike, together, worth)
+    return basis, worth
+
+
+def _fixed_points(
+    repeats: Points,
+    cell: Codes,
+    outcome: NDArray[np.int8],
+    n_cells: int,
+    weight: Floats,
+    total: Floats,
+    rate_: Floats,
+    plain: Floats,
+) -> tuple[NDArray[np.bool_], Floats]:
+    """Cells of several points, and how many independent runs the replicates of these are worth.
+
+    The points are strata: the variance is that of replicates within points, W. G. Cochran,
+    Sampling Techniques (1977), 5.3, as an effective number of runs in Wilson's interval: X. Yan
+    and X. G. Su, Stat. Biopharm. Res. 2 (2010), 329-335. A point's p (1 - p) is taken as
+    (f + 1) (n - f + 1) / ((n + 1) (n + 2)), whose expectation is never below it, so that points
+    of few replicates do not feign certainty; nor are runs worth less than if they were pooled.
+    """
+    n_points = len(repeats.first)
+    known = outcome <= FAILED
+    of = repeats.of[known]
+    n = np.bincount(of, minlength=n_points)
+    f = np.bincount(repeats.of[outcome == FAILED], minlength=n_points)
+    mass = np.bincount(of, weights=weight[known], minlength=n_points)
+    home = cell[repeats.first]
+    declared = np.bincount(repeats.of[outcome != SKIPPED], minlength=n_points) > 0
+    several = np.bincount(home[declared & (repeats.first >= 0)], minlength=n_cells) > 1
+    seen = n > 0
+    n, f, mass, home = n[seen], f[seen], mass[seen], home[seen]
+    scatter = (f + 1) * (n - f + 1) / ((n + 1) * (n + 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = np.bincount(home, weights=mass**2 * scatter / n, minlength=n_cells) / total**2
+        worth = np.fmax(plain, rate_ * (1 - rate_) / variance)
+    return several, np.nan_to_num(worth)
+
+
+def _drawn_points(
+    points: tuple[NDArray[np.int64], int],
+    cell: Codes,
+    outcome: NDArray[np.int8],
+    n_cells: int,
+    weight: Floats,
+    total: Floats,
+    rate_: Floats,
+    plain: Floats,
+    level: float,
+) -> tuple[NDArray[np.bool_], Floats]:
+    """Cells of several drawn points with several runs each, and what these runs are worth.
+
+    The variance of the rate is taken between points (a ratio estimate), turned into an effective
+    number of runs and reduced for the few points it was estimated from: E. L. Korn and
+    B. I. Graubard, Survey Methodology 24 (1998), 193-201.
+    """
+    from scipy.special import stdtrit
+
+    of, n_points = points
+    there = np.flatnonzero(outcome != SKIPPED)
+    both, _ = pd.factorize(cell[there] * np.int64(n_points) + of[there])
+    n_both = int(both.max(initial=-1)) + 1
+    home = np.zeros(n_both, dtype=np.int64)
+    home[both] = cell[there]
+    n_points_declared = np.bincount(home, minlength=n_cells)
+    crowded = np.bincount(home[np.bincount(both, minlength=n_both) > 1], minlength=n_cells) > 0
+    alike = (n_points_declared > 1) & crowded
+
+    known = outcome[there] <= FAILED
+    fails = outcome[there] == FAILED
+    w = weight[there]
+    mass = np.bincount(both[known], weights=w[known], minlength=n_both)
+    failing = np.bincount(both[fails], weights=w[fails], minlength=n_both)
+    m = np.bincount(home[mass > 0], minlength=n_cells).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        residual = np.nan_to_num(failing - rate_[home] * mass)
+        between = np.bincount(home, weights=residual**2, minlength=n_cells)
+        variance = m / (m - 1) * between / total**2
+        worth = rate_ * (1 - rate_) / variance
+        shrink = (
+            normal_quantile(level) / stdtrit(np.maximum(m - 1, 1), (1 + level) / 2)
+        ) ** 2
+        # Points that all agree tell nothing of how runs scatter: each counts once.
+        sure = (rate_ == 0) | (rate_ == 1) | (m < 2)
+        worth = np.where(sure, m, np.fmin(worth, plain) * shrink)
+    return alike, np.nan_to_num(worth)
+
+
+def _in_progress(
+    t: Table,
+    cell: Codes,
+    outcome: NDArray[np.int8],
+    n_cells: int,
+    tally: NDArray[np.int64],
+    level: float,
+    finite: bool,
+) -> Floats:
+    prefix = finished_prefix(t)
+    at, what = cell[prefix], outcome[prefix]
+    drawn = np.bincount(at, minlength=n_cells)
+    failed = np.bincount(at[what == FAILED], minlength=n_cells)
+    errored = np.bincount(at[what == ERRORED], minlength=n_cells)
+    total = tally[:, :SKIPPED].sum(axis=1)
+    return anytime_interval(
+        failed, drawn, total if finite else np.inf, level=level, n_unknown=errored
+    )
+
+
+def finished_prefix(t: Table) -> NDArray[np.int64]:
+    """Runs of the coarse pass in their random order, up to the first that is still pending."""
+    if t.prefix is None:
+        return np.empty(0, dtype=np.int64)
+    prefix: NDArray[np.int64] = t.prefix[t.outcome[t.prefix] != SKIPPED]
+    pending = np.flatnonzero(t.outcome[prefix] == PENDING)
+    return prefix[: pending[0]] if len(pending) else prefix
+
+
+def _boundary_share(
+    t: Table, cell: Codes, outcome: NDArray[np.int8], n_known: NDArray[np.int64], exact: bool
+) -> Floats:
+    if not exact or not t.grid:
+        return np.full(len(n_known), np.nan)
+    on = t.boundary if outcome is t.outcome else boundary_of(t, outcome)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share: Floats = np.bincount(cell[on], minlength=len(n_known)) / n_known
+    return share
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """How runs fall into the cells of a result."""
+
+    cell: Codes
+    n: int
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    coords: dict[str, xr.DataArray]
+    fixed: tuple[str, ...]
+    by_replicate: bool
+
+
+def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
+    """The cells of a result by these parameters, or by design where none are named."""
+    parts: list[tuple[Codes, int]] = []
+    dims: list[str] = []
+    coords: dict[str, xr.DataArray] = {}
+    fixed: list[str] = []
+    if by is None:
+        for dim in t.dims:
+            codes, n = dim_codes(t, dim, ("design",))
+            own = [p for p in t.parameters if p.dims == (dim,) and p.role == "design"]
+            if not own:
+                continue
+            # The first run of each design carries its values.
+            _, first = np.unique(codes, return_index=True)
+            for name, array in t.ds.coords.items():
+                design = array.attrs.get("role", "design") == "design"
+                if array.dims[:1] == (dim,) and set(array.dims) & set(t.dims) == {dim} and design:
+                    coords[str(name)] = array.isel({dim: first}).reset_coords(drop=True)
+            parts.append((spread(codes, dim, t), n))
+            dims.append(dim)
+            if n == t.shape[t.dims.index(dim)]:
+                fixed.append(dim)
+    else:
+        for name in by:
+            p = t[name].coarser(bins)
+            parts.append((p.codes, p.n))
+            dims.append(p.name)
+            coords[p.name] = _coordinate(p, t)
+            if p.dims == (p.name,) or t.axes[t.dims.index(p.dims[0])] is t[name]:
+                fixed.append(p.dims[0])
+    shape = tuple(n for _, n in parts)
+    if np.prod([float(n) for n in shape]) > MAX_CELLS:
+        raise ValueError(
+            f"{' x '.join(map(str, shape))} cells by {', '.join(map(repr, dims))} are more than "
+            f"{MAX_CELLS}; name fewer parameters in by="
+        )
+    cell, n_cells = combined(parts, t.n)
+    return Cells(
+        cell=cell,
+        n=n_cells,
+        dims=tuple(dims),
+        shape=shape,
+        coords=coords,
+        fixed=tuple(fixed),
+        by_replicate=by is not None and any(t[name].role == "replicate" for name in by),
+    )
+
+
+def _coordinate(p: Coded, t: Table) -> xr.DataArray:
+    attrs = dict(t.ds.coords[p.name].attrs) if p.name in t.ds.coords else {}
+    if p.binned:
+        attrs["binned"] = f"middle of {p.n} quantile bins"
+    return xr.DataArray(p.values, dims=p.name, name=p.name, attrs=attrs)
+
+
+def kept(
+    t: Table, by: str | Sequence[str] | None, over: str | Sequence[str] | None
+) -> list[str] | None:
+    """The parameters that a result keeps; None is the design."""
+    if by is not None and over is not None:
+        raise ValueError("give by= (what to keep) or over= (what to average over), not both")
+    if over is not None:
+        dropped = [over] if isinstance(over, str) else list(over)
+        for name in dropped:
+            t[name]
+        return [p.name for p in t.parameters if p.name not in dropped]
+    if by is None:
+        return None
+    names = [by] if isinstance(by, str) else list(by)
+    for name in names:
+        t[name]
+    return names
+
+
+def basis_sentence(counts: Counts) -> str:
+    """What the intervals rest on, with how many cells where they differ."""
+    kinds, numbers = np.unique(counts.basis, return_counts=True)
+    words = [f"{BASES[k]} ({MEANINGS[BASES[k]]})" for k in kinds]
+    if len(words) == 1:
+        text = words[0]
+    else:
+        text = "; ".join(f"{n} cells: {w}" for w, n in zip(words, numbers, strict=True))
+    unknown = int(counts.n_unknown.sum())
+    return f"{text}; {unknown} unknown runs as bounds" if unknown else text
+

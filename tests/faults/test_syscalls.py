@@ -1,0 +1,258 @@
+"""The n-th system call kills the driver or finds the disk full: nothing acknowledged is lost.
+
+``strace`` injects the fault into the real calls of the real libraries. It counts them by thread, so
+the n-th call is that of whichever thread makes so many first.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sweepkit as sk
+from sweepkit.reading import NotASweepError
+from sweepkit.status import Status
+
+ROOT = Path(__file__).parents[2]
+SEED = 20
+QUICK = {"rename": 6, "write": 12, "fsync": 1, "unlink": 3, "mkdir": 12}
+"""Calls that some thread of a session certainly makes."""
+
+MOST = 400
+"""More calls than any session here makes; the search for the last one ends there."""
+
+CALLS = {
+    "rename": "rename,renameat,renameat2",
+    "write": "write",
+    "fsync": "fsync,fdatasync",
+    "unlink": "unlink,unlinkat",
+    "mkdir": "mkdir,mkdirat",
+}
+FAULTS = {"kill": "signal=SIGKILL", "full": "error=ENOSPC"}
+TRIED = [
+    pytest.param(call, fault, id=f"{call}-{fault}")
+    for call in CALLS
+    for fault in FAULTS
+    if (call, fault) != ("unlink", "full")
+]
+
+DRIVER = """
+import os, sys
+import numpy as np
+import sweepkit as sk
+from sweepkit import format1
+
+format1.BLOCK_RUNS = 8
+ledger = os.open("ledger", os.O_RDWR | os.O_CREAT)
+
+def f(a, b):
+    # pwrite is not among the calls that fail
+    os.pwrite(ledger, b"%3d %3d\\n" % (a, b), os.fstat(ledger).st_size)
+    if a == 1 and b == 2:
+        raise ValueError("always")
+    return {"y": 10.0 * a + b, "trace": np.full(5, a - b), "text": f"{a}-{b}"}
+
+n = int(sys.argv[1])
+sweep = sk.Sweep(f, sk.grid(a=range(n), b=range(5)), version="1", name="f")
+try:
+    sk.run(sweep, "a.zarr", backend="sequential", progress=False)
+except sk.StoreError as error:
+    assert "a.zarr" in str(error), error
+    sys.exit(28)
+"""
+
+
+@pytest.fixture(scope="session")
+def strace() -> str:
+    found = shutil.which("strace")
+    works = found is not None and not subprocess.run(
+        [found, "-f", "-o", os.devnull, "true"], capture_output=True
+    ).returncode
+    if not works and os.environ.get("CI") == "true":
+        pytest.fail("strace is missing or may not trace here; CI installs it with apt")
+    if not works:
+        pytest.skip("strace is missing or may not trace here (Debian package 'strace')")
+    assert found is not None
+    return found
+
+
+class Place:
+    """A folder with a store, a driver that fills it, and a ledger of what was executed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "a.zarr"
+        (folder / "driver.py").write_text(DRIVER)
+
+    def drive(self, n: int, prefix: list[str] | None = None) -> int:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [*(prefix or []), sys.executable, "driver.py", str(n)]
+        done = subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode in (0, 28, -9, 137), done.stderr[-3000:]
+        return done.returncode
+
+    def inject(self, strace: str, n: int, call: str, fault: str, number: int) -> bool:
+        """Fill with the n-th call of a kind failing; True if a thread made so many."""
+        log = self.folder / "strace.log"
+        names = CALLS[call]
+        code = self.drive(
+            n,
+            [
+                strace, "-f", "-qq", "-o", str(log), "-e", f"trace={names}", "-e", "signal=none",
+                "-e", f"inject={names}:{FAULTS[fault]}:when={number}",
+            ],
+        )  # fmt: skip
+        if fault == "kill":
+            return code in (-9, 137)
+        return "(INJECTED)" in log.read_text(errors="replace")
+
+    def kill(self, strace: str, n: int, call: str, at_most: int) -> None:
+        """Fill and be killed late, at one of the first calls of a kind."""
+        for number in range(at_most, 0, -1):
+            if self.inject(strace, n, call, "kill", number):
+                return
+        pytest.fail(f"no thread made a call of {call}")
+
+    def ledger(self) -> list[tuple[int, int]]:
+        path = self.folder / "ledger"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(a), int(b)) for a, b in map(str.split, lines)]
+
+    def settled(self) -> dict[tuple[int, int], Status]:
+        """What counts as finished; its values are compared."""
+        try:
+            ds = sk.open(self.store).load()
+        except NotASweepError:
+            return {}
+        found = {}
+        for a in ds["a"].values.tolist():
+            for b in ds["b"].values.tolist():
+                run = ds.sel(a=a, b=b)
+                status = Status(int(run["status"]))
+                if status == Status.DONE:
+                    assert float(run["y"]) == 10 * a + b
+                    assert (run["trace"].values == np.full(5, a - b)).all()
+                    assert str(run["text"].values) == f"{a}-{b}"
+                if status != Status.PENDING:
+                    found[a, b] = status
+        return found
+
+    def check(self, n: int, acknowledged: dict[tuple[int, int], Status]) -> None:
+        """Nothing acknowledged is lost; another session finishes, and does nothing twice."""
+        settled = self.settled()
+        assert acknowledged.items() <= settled.items()
+        before = len(self.ledger())
+        assert self.drive(n) == 0
+        executed = self.ledger()[before:]
+        assert len(set(executed)) == len(executed)
+        assert not set(executed) & set(settled)
+        final = self.settled()
+        assert len(final) == 5 * n
+        assert [p for p, one in final.items() if one != Status.DONE] == [(1, 2)]
+        assert final[1, 2] == Status.ERROR
+        assert sk.verify(self.store).empty
+        assert not list(self.folder.rglob("*.partial"))
+        before = len(self.ledger())
+        assert self.drive(n) == 0
+        assert len(self.ledger()) == before
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Place]:
+    """Fresh places, one after the other."""
+
+    def made() -> Iterator[Place]:
+        number = 0
+        while True:
+            folder = tmp_path / f"place{number}"
+            folder.mkdir()
+            yield Place(folder)
+            number += 1
+
+    return made()
+
+
+def counted(strace: str, place: Place, n: int, call: str) -> int:
+    """Most calls of a kind by one thread in a session that nothing disturbs."""
+    log = place.folder / "strace.log"
+    place.drive(n, [strace, "-f", "-qq", "-o", str(log), "-e", f"trace={CALLS[call]}"])
+    lines = [line for line in log.read_text().splitlines() if "resumed>" not in line]
+    return max(Counter(line.split()[0] for line in lines).values(), default=0)
+
+
+@pytest.mark.parametrize(("call", "fault"), TRIED)
+def test_a_fault_at_some_system_calls_loses_nothing(
+    strace: str, places: Iterator[Place], call: str, fault: str
+) -> None:
+    place = next(places)
+    number = random.Random(f"{SEED}-{call}-{fault}").randint(1, QUICK[call])
+    assert place.inject(strace, 3, call, fault, number) == (call != "fsync")  # none is made
+    place.check(3, {})
+
+
+def test_a_fault_in_a_growth_loses_nothing(strace: str, places: Iterator[Place]) -> None:
+    place = next(places)
+    place.drive(2)
+    acknowledged = place.settled()
+    assert len(acknowledged) == 10
+    place.kill(strace, 4, "rename", 4)
+    place.check(4, acknowledged)
+
+
+def test_a_kill_during_recovery_twice_loses_nothing(strace: str, places: Iterator[Place]) -> None:
+    place = next(places)
+    acknowledged: dict[tuple[int, int], Status] = {}
+    for number in (6, 3, 2):
+        place.kill(strace, 4, "rename", number)
+        settled = place.settled()
+        assert acknowledged.items() <= settled.items()
+        acknowledged = settled
+    place.check(4, acknowledged)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("call", "fault"), TRIED)
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_fault_at_every_system_call_loses_nothing(
+    strace: str, places: Iterator[Place], call: str, fault: str, grown: bool
+) -> None:
+    for number in range(1, MOST):
+        place = next(places)
+        acknowledged = {}
+        if grown:
+            place.drive(2)
+            acknowledged = place.settled()
+        hit = place.inject(strace, 3, call, fault, number)
+        place.check(3, acknowledged)
+        shutil.rmtree(place.folder)
+        if not hit:
+            print(f"{call}, {fault}: {number - 1} calls")
+            return
+    pytest.fail(f"more than {MOST} calls of {call}")
+
+
+@pytest.mark.slow
+def test_kills_during_recovery_from_everywhere_lose_nothing(
+    strace: str, places: Iterator[Place]
+) -> None:
+    draw = random.Random(SEED)
+    for _ in range(40):
+        place = next(places)
+        acknowledged: dict[tuple[int, int], Status] = {}
+        for _ in range(3):
+            place.inject(strace, 3, draw.choice(list(CALLS)), "kill", draw.randint(1, 40))
+            settled = place.settled()
+            assert acknowledged.items() <= settled.items()
+            acknowledged = settled
+        place.check(3, acknowledged)
