@@ -83,13 +83,15 @@ def retype(
         Whether it was done.
     """
     layout = store.layout
+    typeless = holds_nothing(store, variable)
     try:
         cast_exactly(variable.name, column.values, column.dtype, dtype)
         for _, values in unstored:
             cast_exactly(variable.name, values, variable.dtype, dtype)
         for block in range(layout.n_blocks):
             values = store.read(variable.name, layout.box(block))
-            cast_exactly(variable.name, values, variable.dtype, dtype)
+            if not typeless:
+                cast_exactly(variable.name, values, variable.dtype, dtype)
     except Misfit:
         return False
     changed = replace(variable, dtype=dtype)
@@ -98,12 +100,22 @@ def retype(
 
     def cast(one: Variable, box: tuple[slice, ...], values: NDArray[Any]) -> NDArray[Any]:
         if one.name == variable.name:
+            if typeless:
+                return np.full(values.shape, changed.fill, dtype=changed.memory_dtype)
             values = values.astype(np.dtype(dtype))
             values[store.read("status", box) != Status.DONE] = changed.fill
         return values
 
     _copy(store, wide, tuple(axes.values()), declaration, cast)
     return True
+
+
+def holds_nothing(store: Store, variable: Variable) -> bool:
+    """Whether a variable only holds traces that ended before they began, which have no type."""
+    if variable.pad is None:
+        return False
+    boxes = (store.layout.box(block) for block in range(store.layout.n_blocks))
+    return not any(store.read(f"{variable.name}_length", box).any() for box in boxes)
 
 
 def _copy(

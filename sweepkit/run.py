@@ -41,7 +41,7 @@ from sweepkit.resume import (
     was_from_json,
     was_to_json,
 )
-from sweepkit.rewrite import rejoin, retype
+from sweepkit.rewrite import holds_nothing, rejoin, retype
 from sweepkit.simulator import cell_sources, patchable, uses_global_random
 from sweepkit.status import Progress, Status
 from sweepkit.sweep import Sweep
@@ -613,18 +613,19 @@ class Session:
     def _widen(self, variable: Variable, column: Column, unstored: Sequence[Piece]) -> Variable:
         """Store a variable in a wider data type if that holds old and new values exactly."""
         said = self.sweep.outputs.get(variable.name)
-        wide = joined_dtype(variable.dtype, column.dtype)
+        pair = (variable.name, column.dtype)
+        if pair in self._unwidened or (said is not None and said.dtype is not None):
+            return variable
+        self._blocks.flush()
+        typeless = holds_nothing(self.store, variable)
+        wide = column.dtype if typeless else joined_dtype(variable.dtype, column.dtype)
+        declaration = self._stored_declaration()
         if (
             wide is None
             or wide == variable.dtype
-            or (said is not None and said.dtype is not None)
-            or (variable.name, wide) in self._unwidened
+            or not retype(self.store, variable, wide, column, unstored, declaration)
         ):
-            return variable
-        self._blocks.flush()
-        declaration = self._stored_declaration()
-        if not retype(self.store, variable, wide, column, unstored, declaration):
-            self._unwidened.add((variable.name, wide))
+            self._unwidened.add(pair)
             return variable
         self._reopen_blocks()
         return self.store.layout.variables[variable.name]
