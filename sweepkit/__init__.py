@@ -16,31 +16,53 @@ _HOMES = {
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
     "Progress": "status",
+    "Regions": "analysis",
     "Requirement": "requirements",
     "RunError": "judge",
     "StaleCodeError": "resume",
     "Status": "status",
     "StoreBusyError": "protocols",
     "StoreError": "protocols",
+    "Suggestion": "analysis",
     "Sweep": "sweep",
     "TooManyErrorsError": "judge",
+    "UnanswerableError": "analysis",
+    "combinations": "analysis",
+    "convergence": "analysis",
+    "counterexample": "analysis",
     "derive": "workbench",
     "design": "parameters",
+    "distribution": "analysis",
+    "explain": "analysis",
     "failed": "reading",
-    "failure_rate": "analysis.rates",
+    "failure_interval": "analysis",
+    "failure_rate": "analysis",
     "grid": "grid",
+    "held_up": "analysis",
+    "importance": "analysis",
+    "islands": "analysis",
+    "kinds": "analysis",
     "latin_hypercube": "sampling",
     "margin": "reading",
     "open": "reading",
     "output": "outputs",
     "paired": "grid",
+    "pairs": "analysis",
+    "rate": "analysis",
+    "refine": "workbench",
+    "refined_rate": "analysis",
+    "regions": "analysis",
+    "robustness": "analysis",
     "run": "workbench",
     "runs": "reading",
+    "safe_box": "analysis",
     "scenario": "parameters",
     "sobol": "sampling",
     "status_counts": "reading",
+    "suggest": "analysis",
     "values": "parameters",
     "verify": "workbench",
+    "volumes": "analysis",
 }
 """Where each public name lives; it is imported when it is first used."""
 
@@ -71,7 +93,28 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from sweepkit.analysis.rates import failure_rate as failure_rate
+    from sweepkit.analysis import Regions as Regions
+    from sweepkit.analysis import Suggestion as Suggestion
+    from sweepkit.analysis import UnanswerableError as UnanswerableError
+    from sweepkit.analysis import combinations as combinations
+    from sweepkit.analysis import convergence as convergence
+    from sweepkit.analysis import counterexample as counterexample
+    from sweepkit.analysis import distribution as distribution
+    from sweepkit.analysis import explain as explain
+    from sweepkit.analysis import failure_interval as failure_interval
+    from sweepkit.analysis import failure_rate as failure_rate
+    from sweepkit.analysis import held_up as held_up
+    from sweepkit.analysis import importance as importance
+    from sweepkit.analysis import islands as islands
+    from sweepkit.analysis import kinds as kinds
+    from sweepkit.analysis import pairs as pairs
+    from sweepkit.analysis import rate as rate
+    from sweepkit.analysis import refined_rate as refined_rate
+    from sweepkit.analysis import regions as regions
+    from sweepkit.analysis import robustness as robustness
+    from sweepkit.analysis import safe_box as safe_box
+    from sweepkit.analysis import suggest as suggest
+    from sweepkit.analysis import volumes as volumes
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.grid import Grid as Grid
@@ -100,5 +143,6 @@ if TYPE_CHECKING:
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
     from sweepkit.workbench import derive as derive
+    from sweepkit.workbench import refine as refine
     from sweepkit.workbench import run as run
     from sweepkit.workbench import verify as verify

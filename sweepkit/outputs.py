@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.format1 import RESERVED, Variable, fill_value
-from sweepkit.parameters import check_name
+from sweepkit.parameters import check_name, nanoseconds
 
 __all__ = ["Column", "Misfit", "Output", "Collector", "joined_dtype", "output"]
 
@@ -620,10 +620,7 @@ def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
             f"output {name!r} is a timedelta without a unit; give it one, as in "
             "np.timedelta64(3, 's')"
         )
-    target = f"{array.dtype.kind}8[ns]"
-    exact = array.astype(target)
-    same = (exact.astype(array.dtype) == array) | np.isnat(array)
-    if not np.all(same):
+    if (exact := nanoseconds(array)) is None:
         raise Misfit(
             f"output {name!r} has dtype {array.dtype} and a value outside the years 1678 to 2261 "
             "or finer than a nanosecond; return a number from an epoch of your own"

@@ -16,7 +16,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Parameter", "Values", "design", "kind_of", "parameter", "scenario", "values"]
+__all__ = [
+    "Parameter",
+    "Values",
+    "design",
+    "kind_of",
+    "nanoseconds",
+    "parameter",
+    "scenario",
+    "values",
+]
 
 ROLES = ("design", "scenario", "replicate")
 WEIGHTS = ("midpoint", "trapezoid")
@@ -617,6 +626,16 @@ def _check_text(name: str, text: str) -> None:
         ) from None
 
 
+def nanoseconds(times: NDArray[Any]) -> NDArray[Any] | None:
+    """Datetimes or timedeltas counted in nanoseconds; None if one does not fit exactly."""
+    try:
+        exact = times.astype(f"{times.dtype.kind}8[ns]")
+        same = (exact.astype(times.dtype) == times) | np.isnat(times)
+    except OverflowError:  # from numpy 2.5 on; before, they wrap silently
+        return None
+    return exact if np.all(same) else None
+
+
 def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if np.isnat(array).any():
         raise ValueError(f"a value of parameter {name!r} is NaT; leave it out")
@@ -625,9 +644,7 @@ def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
             f"values of parameter {name!r} are timedeltas without a unit; give them one, as in "
             "np.timedelta64(3, 's')"
         )
-    target = f"{array.dtype.kind}8[ns]"
-    settled = array.astype(target)
-    if not np.array_equal(settled.astype(array.dtype), array):
+    if (settled := nanoseconds(array)) is None:
         raise ValueError(
             f"a value of parameter {name!r} is outside the years 1678 to 2261 or finer than a "
             f"nanosecond (dtype {array.dtype}), which nanoseconds in 64 bits cannot hold; "

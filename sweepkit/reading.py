@@ -41,7 +41,13 @@ class DamagedError(ValueError):
     """A part of a store cannot be decoded."""
 
 
-def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None) -> xr.Dataset:
+def open(
+    path: str | os.PathLike[str],
+    *,
+    mask: bool = True,
+    chunks: Any = None,
+    stages: bool = False,
+) -> xr.Dataset:
     """Open a store, finished or still being filled, as a lazy Dataset.
 
     Parameters
@@ -54,12 +60,17 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
         which their attributes say). Without, stored values come as they are, fill values included.
     chunks : optional
         As in ``xarray.open_zarr``: with dask, variables become dask arrays.
+    stages : bool
+        The runs of the grid and of its refinements together along one dim ``run``, skipped ones
+        left out, with the parameters, ``stage`` (0 is the grid) and, where a grid was refined,
+        ``volume`` (share of the parameter space that a run stands for) as coordinates.
 
     Returns
     -------
     Dataset
-        Dims are the grid's, in declared order; outputs, ``status``, ``duration`` (s),
-        ``attempts``, ``code``, ``error``, ``log``; values are read when they are used.
+        Without `stages`, dims are the grid's, in declared order; outputs, ``status``,
+        ``duration`` (s), ``attempts``, ``code``, ``error``, ``log``; values are read when they
+        are used.
 
     Raises
     ------
@@ -68,6 +79,11 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
     """
     where = os.fspath(path)
     _declaration(where)
+    if stages:
+        from sweepkit.stages import joined
+
+        together = joined(where, mask=mask)
+        return together if chunks is None else together.chunk(chunks)
     plain = _plain(where)
     declaration = dict(json.loads(plain.attrs[ATTRIBUTE]))  # of the same root as the arrays
     axes = {
@@ -84,8 +100,12 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
     keeping = {variable.name for variable in KEEPING}
     status = plain["status"].variable
     data: dict[str, xr.Variable] = {}
+    parameters = {one["name"] for one in declaration["parameters"]}
     for name, array in plain.data_vars.items():
         variable = array.variable
+        if str(name) in parameters:  # as an older store has them: along one run dim, and no index
+            coords[str(name)] = _sorted_variable(variable, axes)
+            continue
         if name == "error":
             variable = _text(variable, status, ENDED_BADLY)
         elif name == "log":
@@ -101,8 +121,6 @@ def open(path: str | os.PathLike[str], *, mask: bool = True, chunks: Any = None)
                 order,
                 None if lengths is None else lengths.variable,
             )
-        elif str(name) in {one["name"] for one in declaration["parameters"]}:
-            coords[str(name)] = _sorted_variable(variable, axes)
         else:
             data[str(name)] = variable
     names = [str(one["name"]) for one in declaration["stored"]["outputs"]]
@@ -155,6 +173,8 @@ def _declaration(path: str) -> dict[str, Any]:
             "update sweepkit"
         )
     for name, array in root["consolidated_metadata"]["metadata"].items():
+        if array.get("node_type") == "group":
+            continue
         unknown = {one["name"] for one in array["codecs"]} - CODECS
         if unknown:
             raise NotASweepError(
@@ -169,6 +189,10 @@ def _sorted_variable(variable: xr.Variable, axes: Mapping[str, NDArray[np.int64]
         variable = variable.astype(object)
     at = {dim: order for dim, order in axes.items() if dim in variable.dims}
     return variable.isel(at) if at else variable
+
+
+class OutdatedError(ValueError):
+    """The store was made anew since it was opened."""
 
 
 class _Told(BackendArray):
@@ -188,13 +212,33 @@ class _Told(BackendArray):
 
     def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
         try:
-            return np.asarray(self._variable[key].values)
+            values = np.asarray(self._variable[key].values)
         except (ValueError, RuntimeError, OSError) as fault:
+            self._check_layout()
             raise DamagedError(
                 f"{self._path}: variable {self._name!r} is damaged ({fault}); "
                 f"sk.verify({self._path!r}) names every damaged run, and the next sk.run runs just "
                 "those again"
             ) from fault
+        self._check_layout()
+        return values
+
+    def _check_layout(self) -> None:
+        """Refuse values of an array made anew since: decoded as before, they are other values."""
+        kept = self._variable.encoding
+        then = [kept["dtype"].name if kept["dtype"].kind in "biufc" else None, *kept["chunks"]]
+        try:
+            with io.open(os.path.join(self._path, self._name, "zarr.json")) as file:  # noqa: UP020
+                said = json.load(file)
+            chunks = said["chunk_grid"]["configuration"]["chunk_shape"]
+            now = [said["data_type"] if then[0] is not None else None, *chunks]
+        except FileNotFoundError:
+            now = []
+        if now != then:
+            raise OutdatedError(
+                f"{self._path}: variable {self._name!r} was stored anew since this Dataset was "
+                "opened, in another layout or data type; open it again with sk.open"
+            )
 
 
 class _Texts(BackendArray):
@@ -581,13 +625,15 @@ def status_counts(ds: xr.Dataset) -> dict[str, int]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def runs(ds: xr.Dataset, requirements: Any = None) -> pd.DataFrame:
+def runs(
+    ds: xr.Dataset | str | os.PathLike[str], requirements: Any = None
+) -> pd.DataFrame:
     """The Dataset as a tidy table, one row a run.
 
     Parameters
     ----------
-    ds : Dataset
-        An opened store, or any Dataset of outputs over parameters.
+    ds : Dataset or path
+        An opened store, or any Dataset of outputs over parameters; of a path, all stages.
     requirements : sequence of str, Requirement or callable, optional
         As for :func:`failed`; where there are any, the table has a column ``failed``.
 
@@ -600,6 +646,10 @@ def runs(ds: xr.Dataset, requirements: Any = None) -> pd.DataFrame:
     """
     import pandas as pd
 
+    if not isinstance(ds, xr.Dataset):
+        from sweepkit.stages import numbers
+
+        ds = open(ds, stages=bool(numbers(os.fspath(ds))))
     dims = run_dims_of(ds)
     shape = tuple(ds.sizes[dim] for dim in dims)
     columns: dict[str, Any] = {}

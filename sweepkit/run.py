@@ -147,7 +147,7 @@ class Session:
         self._unwidened: set[tuple[str, str]] = set()
         self._began = time.time()
         self._started = self._flushed = self._reported = time.monotonic()
-        self._flush_pause = 1.0
+        self._flush_pause = 0.0
 
     # --- the session ---
 

@@ -12,19 +12,22 @@ import xarray as xr
 
 from sweepkit import reading
 from sweepkit.amend import add_derived, damage
+from sweepkit.analysis import Suggestion
 from sweepkit.executors.joblib import JoblibExecutor
+from sweepkit.grid import Grid
 from sweepkit.protocols import Executor, StoreError
+from sweepkit.refine import refine as run_stages
 from sweepkit.run import MAX_RUNS, UNSUCCESSFUL, Session, Settings
 from sweepkit.simulator import simulator_name
 from sweepkit.status import NAMES, Progress, Status
-from sweepkit.stores.zarr import ZarrStore
+from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.sweep import Sweep
 from sweepkit.views import progress as views
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["derive", "run", "verify"]
+__all__ = ["derive", "refine", "run", "verify"]
 
 
 def run(
@@ -139,18 +142,123 @@ def run(
         stale=_one_of("stale", stale, ("ask", "keep", "rerun")),
         snap=snap,
     )
-    if executor is None:
-        executor = JoblibExecutor(n_jobs, backend, recycle_after=recycle_after)
-    elif n_jobs is not None or backend is not None or recycle_after is not None:
-        raise ValueError("give an executor, or n_jobs, backend and recycle_after, not both")
-    if callable(progress):
-        report = progress
-    else:
-        report = views.shown(sweep.name) if progress else views.silent
+    held = _executor(executor, n_jobs, backend, recycle_after)
     target = ZarrStore(store)
-    session = Session(sweep, target, executor, settings, report)
+    session = Session(sweep, target, held, settings, _report(progress, sweep))
     session.run()
     return reading.open(target.path).isel(session.declared())
+
+
+def refine(
+    sweep: Sweep,
+    store: str | os.PathLike[str],
+    points: Suggestion | Grid | None = None,
+    *,
+    n_jobs: int | None = None,
+    backend: str | None = None,
+    executor: Executor | None = None,
+    timeout: float | str | None = None,
+    rerun: str | Sequence[str] = (),
+    retry: Mapping[str, int] | int = 0,
+    recycle_after: int | str | None = None,
+    keep_scratch: bool = False,
+    on_error: str = "collect",
+    max_errors: float | None = None,
+    max_runs: int = MAX_RUNS,
+    stale: str = "ask",
+    progress: bool | Callable[[Progress], None] = True,
+) -> xr.Dataset:
+    """Run further points of a sweep into its store, as a stage beside the grid.
+
+    The same call goes on after an interruption; other points become the next stage. Points that
+    the grid or an earlier stage has are not run again. Seeds follow from the point alone: a
+    refined run draws what a run of the grid at the same point would.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        The one whose grid the store holds.
+    store : path
+        Of the store.
+    points : Suggestion or Grid, optional
+        What :func:`suggest` gave, or points along one dim (as :func:`paired` makes them) with
+        the parameters of the sweep, crossed with replicates or not. Without, what is pending in
+        the stages that there are.
+    n_jobs, backend, executor, timeout, rerun, retry, recycle_after, keep_scratch
+        As in :func:`run`.
+    on_error, max_errors, max_runs, stale, progress
+        As in :func:`run`.
+
+    Returns
+    -------
+    Dataset
+        As ``sk.open(store, stages=True)`` gives it: the runs of the grid and of all stages along
+        one dim ``run``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the points have other parameters than the sweep, or are crossed.
+    StoreError, StaleCodeError, RunError, TooManyErrorsError, KeyboardInterrupt
+        As in :func:`run`; also StoreError if nothing is stored yet.
+
+    Examples
+    --------
+    >>> import tempfile, sweepkit as sk
+    >>> def fall(height, gravity):
+    ...     return {"time": (2 * height / gravity) ** 0.5}
+    >>> grid = sk.grid(height=[1.0, 2.0, 3.0], gravity=[1.62, 9.81])
+    >>> sweep = sk.Sweep(fall, grid, requirements=["time < 0.7"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path, options = f"{folder}/fall.zarr", {"backend": "sequential", "progress": False}
+    ...     ds = sk.run(sweep, path, **options)
+    ...     ds = sk.refine(sweep, path, sk.suggest(ds, 2, explore=0), **options)
+    ...     sk.runs(ds)["stage"].value_counts().to_dict()
+    {0: 6, 1: 2}
+    """
+    if not isinstance(sweep, Sweep):
+        raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
+    given = points.grid if isinstance(points, Suggestion) else points
+    if given is not None and not isinstance(given, Grid):
+        raise TypeError(
+            f"points are a {type(points).__name__}; give what sk.suggest returned, or a grid of "
+            "points along one dim, as sk.paired makes it"
+        )
+    settings = Settings(
+        timeout=_checked_timeout(timeout),
+        rerun=statuses(rerun),
+        retry=_retries(retry),
+        keep_scratch=keep_scratch,
+        on_error=_one_of("on_error", on_error, ("collect", "raise")),
+        max_errors=max_errors,
+        max_runs=max_runs,
+        stale=_one_of("stale", stale, ("ask", "keep", "rerun")),
+    )
+    held = _executor(executor, n_jobs, backend, recycle_after)
+    target = ZarrStore(store)
+    run_stages(sweep, target, given, held, settings, _report(progress, sweep))
+    return reading.open(target.path, stages=True)
+
+
+def _executor(
+    given: Executor | None,
+    n_jobs: int | None,
+    backend: str | None,
+    recycle_after: int | str | None,
+) -> Executor:
+    if given is None:
+        return JoblibExecutor(n_jobs, backend, recycle_after=recycle_after)
+    if n_jobs is not None or backend is not None or recycle_after is not None:
+        raise ValueError("give an executor, or n_jobs, backend and recycle_after, not both")
+    return given
+
+
+def _report(
+    progress: bool | Callable[[Progress], None], sweep: Sweep
+) -> Callable[[Progress], None]:
+    if callable(progress):
+        return progress
+    return views.shown(sweep.name) if progress else views.silent
 
 
 def statuses(words: str | Sequence[str]) -> tuple[Status, ...]:
@@ -260,7 +368,8 @@ def _formula_text(formula: str | Callable[[xr.Dataset], xr.DataArray]) -> str:
 def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
     """Read everything that counts as done and name what is missing or damaged.
 
-    What is found is noted beside the store, and the next :func:`run` computes just that anew.
+    What is found is noted beside the store, and the next :func:`run` (in stages the next
+    :func:`refine`) computes just that anew.
 
     Parameters
     ----------
@@ -270,8 +379,9 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each damaged chunk: ``variable``, ``runs`` (how many lost a value), ``where``
-        (their range along each dim) and ``reason``. Empty if all is well.
+        One row for each damaged chunk: ``variable`` (in stages as ``stages/1/name``), ``runs``
+        (how many lost a value), ``where`` (their range along each dim) and ``reason``. Empty if
+        all is well.
 
     Raises
     ------
@@ -280,7 +390,12 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = damage(ZarrStore(store))
+    target = ZarrStore(store)
     columns = ["variable", "runs", "where", "reason"]
-    rows = [(one.variable, one.runs, one.where, one.reason) for one in found]
+    rows = [(one.variable, one.runs, one.where, one.reason) for one in damage(target)]
+    for number in target.stages:
+        rows += [
+            (f"{STAGES}/{number}/{one.variable}", one.runs, one.where, one.reason)
+            for one in damage(target.stage(number))
+        ]
     return pd.DataFrame(rows, columns=columns)

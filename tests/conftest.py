@@ -1,4 +1,4 @@
-"""What tests share: a place for a store, processes of their own, and the long forms."""
+"""What tests share: a place for a store, and processes of their own."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run the long forms of tests, too")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow") or "slow" in str(config.getoption("markexpr", "")):
-        return
-    skip = pytest.mark.skip(reason="long form; run with --slow")
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
 
 
 @pytest.fixture
@@ -60,16 +49,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield started
     for process in begun:
         if process.poll() is None:
-            family = [process]
-            try:
+            family: list[Any] = [process]
+            with suppress(psutil.NoSuchProcess):
                 family += psutil.Process(process.pid).children(recursive=True)
-            except psutil.NoSuchProcess:
-                pass
             for one in family:
-                try:
+                with suppress(psutil.NoSuchProcess):
                     one.kill()
-                except psutil.NoSuchProcess:
-                    pass
         process.wait()
         for stream in (process.stdout, process.stderr):
             if stream is not None:

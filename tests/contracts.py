@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,10 +15,9 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit.evaluate import Task
 from sweepkit.format1 import KEEPING, Layout, Variable
-from sweepkit.protocols import Batch, Executor, Outcome
+from sweepkit.protocols import Batch, Executor, Outcome, StoreBusyError
 from sweepkit.simulator import uses_global_random
 from sweepkit.status import Status
-from sweepkit.protocols import StoreBusyError
 
 # --- simulators, at module level so that any process can find them -----------------------------
 
@@ -119,7 +118,9 @@ class ExecutorContract:
         for one in outcomes:
             for column in one.result.columns.get(name, []):
                 rows = np.arange(len(one.result)) if column.rows is None else column.rows
-                found |= dict(zip(one.batch.runs[rows].tolist(), column.values.tolist(), strict=True))
+                found |= dict(
+                    zip(one.batch.runs[rows].tolist(), column.values.tolist(), strict=True)
+                )
         return found
 
     def test_it_has_workers(self, executor: Executor) -> None:
@@ -185,7 +186,9 @@ class ExecutorContract:
         self, executor: Executor, capfd: pytest.CaptureFixture[str]
     ) -> None:
         outcomes = self.outcomes(executor, fail_at_three)
-        logs = {int(o.batch.runs[row]): text for o in outcomes for row, text in o.result.logs.items()}
+        logs = {
+            int(o.batch.runs[row]): text for o in outcomes for row, text in o.result.logs.items()
+        }
         assert {run: text for run, text in logs.items() if run != 3} == {
             run: f"looking at {run}\n" for run in range(12) if run != 3
         }
@@ -202,7 +205,9 @@ class ExecutorContract:
     def test_leaving_the_interpreter_costs_its_own_run(self, executor: Executor) -> None:
         outcomes = self.outcomes(executor, leave)
         assert self.runs(outcomes) == list(range(12))
-        assert [text for one in outcomes for text in one.result.errors.values()] == ["SystemExit: 3"]
+        assert [text for one in outcomes for text in one.result.errors.values()] == [
+            "SystemExit: 3"
+        ]
 
     def test_the_callers_environment_is_as_it_was(self, executor: Executor) -> None:
         before = dict(os.environ)
@@ -229,7 +234,7 @@ class ExecutorContract:
 
 
 class StoreContract:
-    """For classes with a fixture ``target``, an empty store, and ``other``, another one on its path."""
+    """For classes with fixtures ``target``, a store, and ``other``, another on the same path."""
 
     layout = Layout(
         {"a": 5, "b": 3},
@@ -248,7 +253,7 @@ class StoreContract:
             )
         },
     )
-    values: Any = {
+    values: ClassVar[dict[str, Any]] = {
         "y": lambda shape: np.arange(np.prod(shape), dtype=float).reshape(shape),
         "n": lambda shape: np.arange(np.prod(shape), dtype=np.int32).reshape(shape),
         "ok": lambda shape: np.ones(shape, dtype=bool),

@@ -16,7 +16,11 @@ from sweepkit.parameters import parameter
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
 
-OUTPUTS = (Variable("y", "float64"), Variable("word", "str"), Variable("trace", "float64", ("t",), (2,)))
+OUTPUTS = (
+    Variable("y", "float64"),
+    Variable("word", "str"),
+    Variable("trace", "float64", ("t",), (2,)),
+)
 
 
 @dataclass
@@ -72,7 +76,16 @@ def test_status_is_written_last() -> None:
     assert store.written == []
     blocks.flush()
     assert store.written[-1] == "status"
-    assert set(store.written) == {"y", "word", "trace", "duration", "attempts", "code", "log_size", "status"}
+    assert set(store.written) == {
+        "y",
+        "word",
+        "trace",
+        "duration",
+        "attempts",
+        "code",
+        "log_size",
+        "status",
+    }
 
 
 def test_texts_are_written_only_where_there_are_any() -> None:

@@ -14,7 +14,8 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweepkit.expressions import MAX_DEPTH, MAX_LENGTH, ExpressionError, parse
+from sweepkit.expressions import ExpressionError, parse
+from sweepkit.grammar import MAX_DEPTH, MAX_LENGTH
 
 NAN = float("nan")
 

@@ -25,7 +25,10 @@ def test_a_block_holds_few_enough_runs_and_bytes(shape: tuple[int, ...], per_run
     assert math.prod(block) * per_run <= format1.BLOCK_BYTES or math.prod(block) == 1
 
 
-@given(block=st.lists(st.integers(1, 300), min_size=1, max_size=4).map(tuple), limit=st.integers(1, 5000))
+@given(
+    block=st.lists(st.integers(1, 300), min_size=1, max_size=4).map(tuple),
+    limit=st.integers(1, 5000),
+)
 def test_chunks_divide_a_block_evenly(block: tuple[int, ...], limit: int) -> None:
     chunk = subdivided(block, limit)
     assert all(b % c == 0 for b, c in zip(block, chunk, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +28,9 @@ def test_runs_by_block_are_each_in_one_block_at_their_place(
     block = tuple(data.draw(st.integers(1, n + 2)) for n in shape)
     layout = Layout(dict(zip("abcd", shape, strict=False)), block, {})
     total = math.prod(shape)
-    disk = np.array(data.draw(st.permutations(range(total)))[: data.draw(st.integers(0, total))],
-                    dtype=np.int64)
+    disk = np.array(
+        data.draw(st.permutations(range(total)))[: data.draw(st.integers(0, total))], dtype=np.int64
+    )
     numbers = np.arange(total).reshape(shape)
     found: list[int] = []
     seen: list[int] = []
@@ -73,7 +75,9 @@ def test_batches_cover_each_cell_once_in_order(n: int, sizes: list[int]) -> None
 
 
 @given(
-    cost=st.floats(1e-9, 1e4), left=st.integers(1, 10**9), workers=st.integers(1, 128),
+    cost=st.floats(1e-9, 1e4),
+    left=st.integers(1, 10**9),
+    workers=st.integers(1, 128),
     started=st.booleans(),
 )
 def test_a_batch_is_short_in_time_and_leaves_work_for_everyone(
@@ -103,13 +107,22 @@ def test_the_coarse_pass_is_a_twentieth_or_a_few_runs(total: int) -> None:
 
 def test_blocks_of_big_shapes_stay_large_and_aligned() -> None:
     for shape, per_run in (
-        ((1000, 1000), 80), ((10**6,), 80), ((3, 20, 3, 4, 14), 4100), ((10,) * 9, 80),
-        ((7, 11, 13, 17, 19), 200), ((100_003,), 80), ((5, 65_537), 80),
+        ((1000, 1000), 80),
+        ((10**6,), 80),
+        ((3, 20, 3, 4, 14), 4100),
+        ((10,) * 9, 80),
+        ((7, 11, 13, 17, 19), 200),
+        ((100_003,), 80),
+        ((5, 65_537), 80),
     ):
-        layout = Layout(dict(zip("abcdefghi", shape, strict=False)), block_shape(shape, per_run), {})
+        layout = Layout(
+            dict(zip("abcdefghi", shape, strict=False)), block_shape(shape, per_run), {}
+        )
         runs = math.prod(layout.block)
         assert runs <= 65_536
         assert runs * per_run <= 33 * 2**20 or runs == 1
         least = min(math.prod(shape), min(65_536, 32 * 2**20 // per_run)) / 8
         assert runs >= least, (shape, layout.block)
-        assert layout.n_blocks <= max(2, 20 * math.prod(shape) / 65_536, 20 * math.prod(shape) * per_run / 2**25)
+        assert layout.n_blocks <= max(
+            2, 20 * math.prod(shape) / 65_536, 20 * math.prod(shape) * per_run / 2**25
+        )

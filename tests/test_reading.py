@@ -152,7 +152,11 @@ def shuffled(store: str, monkeypatch: pytest.MonkeyPatch) -> str:
             raise ValueError(f"no {b}")
         return {"y": 10 * a + b, "trace": np.arange(3.0) + a, "n": a}
 
-    for a, b in (([5, 3], [0.5]), ([1, 2, 3, 4, 5], [0.0, 0.5, 1.0]), ([5, 4, 3, 2, 1], [1.0, 0.0, 0.5])):
+    for a, b in (
+        ([5, 3], [0.5]),
+        ([1, 2, 3, 4, 5], [0.0, 0.5, 1.0]),
+        ([5, 4, 3, 2, 1], [1.0, 0.0, 0.5]),
+    ):
         run(sk.Sweep(simulate, sk.grid(a=a, b=b), version="1"), store)
     return store
 
@@ -234,7 +238,16 @@ def test_the_table_has_a_row_per_run_and_its_columns_in_order(store: str) -> Non
     columns = list(table.columns)
     assert set(columns[:4]) == {"gain", "kind", "a", "replicate"}
     assert columns[4:] == [
-        "y", "word", "status", "duration", "attempts", "code", "log_size", "error", "log", "failed",
+        "y",
+        "word",
+        "status",
+        "duration",
+        "attempts",
+        "code",
+        "log_size",
+        "error",
+        "log",
+        "failed",
     ]
     assert len(table) == 8
     assert table["status"].tolist().count("error") == 2
@@ -251,7 +264,9 @@ def test_a_dataset_from_elsewhere_makes_a_table(tmp_path: Path) -> None:
     ds = xr.Dataset({"y": (("a", "b"), np.eye(2))}, coords={"a": [1, 2], "b": ["p", "q"]})
     table = sk.runs(ds, requirements=["y < 0.5"])
     assert table.to_dict("list") == {
-        "a": [1, 1, 2, 2], "b": ["p", "q", "p", "q"], "y": [1.0, 0.0, 0.0, 1.0],
+        "a": [1, 1, 2, 2],
+        "b": ["p", "q", "p", "q"],
+        "y": [1.0, 0.0, 0.0, 1.0],
         "failed": [1.0, 0.0, 0.0, 1.0],
     }
     assert sk.status_counts(ds) == {"done": 4}
@@ -274,7 +289,9 @@ def test_what_is_no_sweep_is_told_by_path(tmp_path: Path, what: str) -> None:
         sk.open(path)
 
 
-def test_opening_imports_no_simulator_and_runs_no_code(store: str, finish: Callable[..., str]) -> None:
+def test_opening_imports_no_simulator_and_runs_no_code(
+    store: str, finish: Callable[..., str]
+) -> None:
     run(sk.Sweep(typed, sk.grid(a=[1]).where(lambda a: a > 0)), store)
     out = finish(
         """
@@ -287,6 +304,25 @@ def test_opening_imports_no_simulator_and_runs_no_code(store: str, finish: Calla
         store,
     )
     assert out.split("\n")[:2] == ["7.0", "[]"]
+
+
+@pytest.mark.parametrize("anew", ["an output widens", "a parameter joins"])
+def test_a_dataset_opened_before_the_store_was_made_anew_says_so(store: str, anew: str) -> None:
+    def simulate(a: int, drag: float = 0.0) -> float:
+        return a if a < 2 else a + 0.5
+
+    run(sk.Sweep(simulate, sk.grid(a=[0, 1]), version="1"), store)
+    opened = sk.open(store)
+    grown = sk.open(store)
+    run(sk.Sweep(simulate, sk.grid(a=[0, 1, -1]), version="1"), store)
+    assert grown["result"].values.tolist() == [0.0, 1.0]
+    if anew == "an output widens":
+        run(sk.Sweep(simulate, sk.grid(a=[0, 1, 2]), version="1"), store)
+    else:
+        grid = sk.grid(a=[0, 1], drag=[0.0, 1.0])
+        run(sk.Sweep(simulate, grid, version="1"), store, was={"drag": 0.0})
+    with pytest.raises(ValueError, match=r"'\w+' was stored anew.*sk\.open"):
+        opened["result"].load()
 
 
 # --- while it is written -----------------------------------------------------------------------

@@ -176,8 +176,9 @@ def test_any_history_of_growth_runs_each_point_once_and_keeps_seeds(
     done = ds["status"] == Status.DONE
     assert int(done.sum()) == len(ran)
     alone = Counted(str(tmp_path_factory.mktemp("alone") / "a.zarr"))
-    whole = sk.grid(a=sorted({x for a, _ in steps for x in a}),
-                    b=sorted({y for _, b in steps for y in b}))
+    whole = sk.grid(
+        a=sorted({x for a, _ in steps for x in a}), b=sorted({y for _, b in steps for y in b})
+    )
     reference = alone(sweep_of(alone, whole)).load()
     aligned = reference.sel(a=ds["a"], b=ds["b"])
     assert aligned["seed_seen"].where(done).equals(ds["seed_seen"])
@@ -260,8 +261,12 @@ def test_was_for_a_parameter_that_was_there_from_the_beginning_is_refused(counte
         (
             np.array(["2000-01-01T00:35", "2000-01-01T06:35"], dtype="datetime64[ns]"),
             np.array(
-                ["1999-12-31", "2000-01-01T00:35", "2000-01-01T00:35:00.000000001",
-                 "2000-01-01T06:35"],
+                [
+                    "1999-12-31",
+                    "2000-01-01T00:35",
+                    "2000-01-01T00:35:00.000000001",
+                    "2000-01-01T06:35",
+                ],
                 dtype="datetime64[ns]",
             ),
         ),
@@ -409,9 +414,21 @@ def other_sweeps() -> Iterator[Any]:
 
     grid = sk.grid(a=[1, 2], b=[3, 4])
     yield "renamed", sk.Sweep(renamed, sk.grid(a=[1, 2], c=[3, 4])), r"'c' is not in the store"
-    yield "renamed", sk.Sweep(renamed, sk.grid(a=[1, 2], c=[3, 4])), r"'b' of the store is not varied"
-    yield "kind", sk.Sweep(simulate, sk.grid(a=["1"], b=[3])), r"'a' is a str, in the store a number"
-    yield "bool", sk.Sweep(simulate, sk.grid(a=[True], b=[3])), r"'a' is a bool, in the store a number"
+    yield (
+        "renamed",
+        sk.Sweep(renamed, sk.grid(a=[1, 2], c=[3, 4])),
+        r"'b' of the store is not varied",
+    )
+    yield (
+        "kind",
+        sk.Sweep(simulate, sk.grid(a=["1"], b=[3])),
+        r"'a' is a str, in the store a number",
+    )
+    yield (
+        "bool",
+        sk.Sweep(simulate, sk.grid(a=[True], b=[3])),
+        r"'a' is a bool, in the store a number",
+    )
     yield (
         "label",
         sk.Sweep(simulate, sk.grid(a=sk.values({"1": 1}), b=[3])),
@@ -514,11 +531,11 @@ def test_a_version_stands_for_the_code(counted: Counted) -> None:
 
 
 def test_a_moved_and_commented_simulator_is_the_same_in_a_new_process(
-    finish: Callable[..., str]
+    finish: Callable[..., str],
 ) -> None:
     head = "import sweepkit as sk\nran = []\nscale = 2\n"
     body = "def simulate(a):\n    ran.append(a)\n    return scale * a\n"
-    other = "# moved\n\n\ndef simulate(a):\n    # a comment\n    ran.append(a)\n\n    return scale * a\n"
+    other = "# moved\n\n\ndef simulate(a):\n    # said\n    ran.append(a)\n\n    return scale * a\n"
     call = (
         "sk.run(sk.Sweep(simulate, sk.grid(a=[1, 2])), 'a.zarr', backend='sequential',"
         " progress=False)\nprint(len(ran))\n"

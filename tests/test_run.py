@@ -53,22 +53,28 @@ arrays = st.one_of(
         st.sampled_from(["f8", "f4", "i8", "u1", "?", "c16", "M8[ns]"]),
         npst.array_shapes(max_dims=2, max_side=3),
     ),
-    st.lists(st.sampled_from(["a", "é", "日本", "longer than the rest"]), min_size=1, max_size=3).map(
-        np.array
-    ),
+    st.lists(
+        st.sampled_from(["a", "é", "日本", "longer than the rest"]), min_size=1, max_size=3
+    ).map(np.array),
 )
 axes = st.one_of(
-    st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=3, unique=True),
+    st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 6)), min_size=1, max_size=3, unique=True),
     st.lists(st.integers(-(2**53), 2**53), min_size=1, max_size=3, unique=True),
-    st.lists(st.sampled_from(["", "a", "longer", "日本", " é"]), min_size=1, max_size=3, unique=True),
+    st.lists(
+        st.sampled_from(["", "a", "longer", "日本", " é"]), min_size=1, max_size=3, unique=True
+    ),
     st.just([False, True]),
     st.lists(
         st.integers(-(2**60), 2**60).map(lambda n: np.datetime64(n, "ns")),
-        min_size=1, max_size=3, unique=True,
+        min_size=1,
+        max_size=3,
+        unique=True,
     ),
     st.lists(
         st.integers(-(2**60), 2**60).map(lambda n: np.timedelta64(n, "ns")),
-        min_size=1, max_size=3, unique=True,
+        min_size=1,
+        max_size=3,
+        unique=True,
     ),
 )
 
@@ -106,12 +112,7 @@ def test_axes_and_outputs_of_every_type_come_back_as_they_were(
         handed.append((a, b))
         return {"value": value, "array": array}
 
-    try:
-        grid = sk.grid(a=a, b=b)
-    except ValueError as refusal:
-        assert "differ by rounding" in str(refusal)
-        return
-    run(sk.Sweep(simulate, grid), path)
+    run(sk.Sweep(simulate, sk.grid(a=a, b=b)), path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ds = sk.open(path, mask=False).load()
@@ -285,7 +286,11 @@ def test_widening_keeps_everything_else_and_goes_on_in_later_sessions(
     def simulate(a: int) -> dict[str, Any]:
         if a == 1:
             raise ValueError("no")
-        return {"y": np.int8(a) if a < 3 else a + 0.5, "word": f"w{a}", "when": np.datetime64(a, "h")}
+        return {
+            "y": np.int8(a) if a < 3 else a + 0.5,
+            "word": f"w{a}",
+            "when": np.datetime64(a, "h"),
+        }
 
     run(sk.Sweep(simulate, sk.grid(a=[0, 1, 2]), version="1"), store)
     assert xr.open_zarr(store)["y"].dtype == np.int8
@@ -337,22 +342,35 @@ def test_replicates_of_a_simulator_that_ignores_its_inputs_are_all_run(store: st
     assert ds["result"].shape == (1, 5)
 
 
-def test_an_output_that_does_not_fit_makes_its_own_run_invalid(store: str, single: None) -> None:
-    results: list[Any] = [
-        {"y": 1.0},
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_output_that_does_not_fit_makes_its_own_run_invalid(
+    store: str, at_once: bool, request: pytest.FixtureRequest
+) -> None:
+    if not at_once:
+        request.getfixturevalue("single")
+    misfits: list[Any] = [
         {"y": "text"},
         {"y": [1.0, 2.0]},
         {"z": 1.0},
         {"y": 1.0, "z": 1.0},
         None,
         {"y": object()},
-        {"y": 2.0},
+        {"y": True},
+        {"y": np.datetime64("2000")},
+        {1: 1.0},
     ]
-    ds = run(sk.Sweep(lambda a: results[a], sk.grid(a=range(8))), store)
-    first = int(np.flatnonzero(ds["status"].values == Status.DONE)[0])
-    if first == 0 or first == 7:
-        assert ds["status"].values.tolist() == [1, 5, 5, 5, 5, 5, 5, 1]
-        assert all(ds["error"].values[1:7])
+    results = [{"y": 1.0}, *misfits, {"y": 2.0}]
+
+    def sweep(a: Any) -> sk.Sweep:
+        return sk.Sweep(lambda a: results[a], sk.grid(a=list(a)), version="1")
+
+    run(sweep([0]), store)
+    ds = run(sweep(range(len(results))), store)
+    assert ds["status"].values.tolist() == [1, *[5] * len(misfits), 1]
+    assert all(ds["error"].values[1:-1])
+    assert ds["y"].values[[0, -1]].tolist() == [1.0, 2.0]
+    assert "'y'" in ds["error"].values[1]
+    assert "'z'" in ds["error"].values[4]
 
 
 def test_a_field_of_one_shape_then_another_is_invalid_and_says_how_to_pad(store: str) -> None:
@@ -492,9 +510,7 @@ def test_masked_points_are_skipped_and_never_run(
     assert len(ran) == len(expected)
     skipped = ds["status"] == Status.SKIPPED
     assert int(skipped.sum()) == 20 - len(expected)
-    assert (ds["a"] * ds["b"] >= 4).equals(skipped.reset_coords(drop=True)) or (
-        (ds["a"] * ds["b"] >= 4).values == skipped.values
-    ).all()
+    assert ((ds["a"] * ds["b"] >= 4).values == skipped.values).all()
     assert ds["result"].where(skipped).isnull().all()
     assert len(sk.runs(ds)) == len(expected)
     ran.clear()
@@ -591,9 +607,7 @@ def test_outputs_that_first_appear_after_errors_are_stored(store: str, single: N
     ds = run(sk.Sweep(simulate, sk.grid(a=range(200))), store)
     done = ds["status"] == Status.DONE
     assert int(done.sum()) == 51
-    assert ds["y"].where(done, drop=True).equals(ds["a"].where(done, drop=True).rename("y") * 1.0) or (
-        (ds["y"] == ds["a"]).values == done.values
-    ).all()
+    assert ((ds["y"] == ds["a"]).values == done.values).all()
     assert (ds["attempts"] == 1).all()
 
 
@@ -624,7 +638,9 @@ def test_errors_are_tried_again_when_asked_and_nothing_else_is(store: str) -> No
 @pytest.mark.parametrize("backend", ["sequential", "threading", "loky"])
 def test_on_error_raise_stops_and_keeps_what_is_done(store: str, backend: str) -> None:
     sweep = sk.Sweep(third_raises, sk.grid(a=range(3000)), version="1")
-    with pytest.raises(sk.RunError, match=r"(?s)the run at a=\d+ ended with ValueError: no \d+\n.*Traceback"):
+    with pytest.raises(
+        sk.RunError, match=r"(?s)the run at a=\d+ ended with ValueError: no \d+\n.*Traceback"
+    ):
         run(sweep, store, backend=backend, n_jobs=2, on_error="raise")
     ds = sk.open(store).load()
     counts = sk.status_counts(ds)
@@ -760,9 +776,11 @@ def test_requirements_on_what_is_no_output_are_refused_by_name(store: str) -> No
         run(sk.Sweep(lambda a: 1.0, sk.grid(a=[1]), requirements=["steps > 3"]), store)
     ran: list[int] = []
     ds = run(
-        sk.Sweep(lambda a: ran.append(a) or 1.0, sk.grid(a=[1]), version="1",
-                 requirements=["result > 3"]),
-        store, stale="keep",
+        sk.Sweep(
+            lambda a: ran.append(a) or 1.0, sk.grid(a=[1]), version="1", requirements=["result > 3"]
+        ),
+        store,
+        stale="keep",
     )
     assert ds["result"].item() == 1.0
 
@@ -831,7 +849,9 @@ def test_batches_of_a_session_lie_inside_blocks_and_few_blocks_are_open(
             return self.inner.map(watched(), stopping)
 
     grid = sk.grid(a=range(50), b=range(50))
-    ds = sk.run(sk.Sweep(lambda a, b: float(a * b), grid), store, executor=Watched(), progress=False)
+    ds = sk.run(
+        sk.Sweep(lambda a, b: float(a * b), grid), store, executor=Watched(), progress=False
+    )
     assert (ds["result"] == ds["a"] * ds["b"]).all()
     assert sorted(int(r) for one in seen for r in one.runs) == list(range(2500))
     assert all(len(one) <= 100 for one in seen)
@@ -840,7 +860,7 @@ def test_batches_of_a_session_lie_inside_blocks_and_few_blocks_are_open(
     assert tail == sorted(tail)
 
 
-def test_a_stale_scratch_environment_is_left_alone(store: str) -> None:
+def test_the_callers_folder_and_environment_are_left_alone(store: str) -> None:
     before = os.getcwd(), dict(os.environ)
     run(sk.Sweep(third_raises, sk.grid(a=range(3))), store)
     assert (os.getcwd(), dict(os.environ)) == before

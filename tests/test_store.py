@@ -322,7 +322,10 @@ def two_writers(
             assert file.read() == "x"
         said = finish(WRITER, "3,4,5")
         assert said.startswith("told: ")
-        assert f"a.zarr is being written by process {first.pid} on {os.uname().nodename}, since 20" in said
+        assert (
+            f"a.zarr is being written by process {first.pid} on {os.uname().nodename}, since 20"
+            in said
+        )
         with open(tmp_path / "go", "w") as file:
             file.write("x")
         out, err = first.communicate(timeout=60)

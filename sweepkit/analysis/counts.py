@@ -421,8 +421,13 @@ def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
             parts.append((p.codes, p.n))
             dims.append(p.name)
             coords[p.name] = _coordinate(p, t)
-            if p.dims == (p.name,) or t.axes[t.dims.index(p.dims[0])] is t[name]:
-                fixed.append(p.dims[0])
+        for dim in t.dims:
+            own = [p for p in t.parameters if dim in p.dims and p.role != "replicate"]
+            own = own or [p for p in t.parameters if dim in p.dims]
+            axis = t.axes[t.dims.index(dim)]
+            told = all(p.name in by and t[p.name].coarser(bins) is p for p in own)
+            if (own and told) or (axis is not None and axis.name in by):
+                fixed.append(dim)
     shape = tuple(n for _, n in parts)
     if np.prod([float(n) for n in shape]) > MAX_CELLS:
         raise ValueError(

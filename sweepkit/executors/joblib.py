@@ -108,7 +108,8 @@ class JoblibExecutor:
             with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
                 yield _Threads(task, self._workers, route)
         else:
-            yield _Registered(task, self._workers, self.backend)
+            with _limited(task):  # the backend may run here, in threads that share the limit
+                yield _Registered(task, self._workers, self.backend)
 
 
 def _backend_name(active: Any, configured: int | None) -> str:

@@ -34,7 +34,10 @@ from sweepkit.format1 import (
 from sweepkit.parameters import Parameter
 from sweepkit.protocols import Holder, StoreBusyError, StoreError
 
-__all__ = ["ZarrStore"]
+__all__ = ["STAGES", "ZarrStore"]
+
+STAGES = "stages"
+"""Group in which the refinements of a sweep are, each a group named by its number."""
 
 
 class ZarrStore:
@@ -44,11 +47,16 @@ class ZarrStore:
     ----------
     path : path
         Of the group; locks, receipts and the like go to ``<path>.sweepkit`` beside it.
+    whole : ZarrStore, optional
+        The store of which this is a stage: it lists the stage, and is held by whoever writes.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, whole: ZarrStore | None = None) -> None:
         self.root = Path(path).absolute()  # runs in this process may change its working directory
         self.beside = self.root.with_name(self.root.name + ".sweepkit")
+        self.whole = whole
+        if whole is not None:
+            self.beside = whole.beside / STAGES / self.root.name
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self.layout = Layout({}, (), {})
         self.attributes: dict[str, Any] = {}
@@ -71,6 +79,10 @@ class ZarrStore:
         StoreError
             If the path cannot be written.
         """
+        if self.whole is not None:  # one lock for all: who writes a stage holds the whole store
+            self.beside.mkdir(parents=True, exist_ok=True)
+            yield
+            return
         try:
             self.beside.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(self.beside / "lock", timeout=0)
@@ -83,6 +95,8 @@ class ZarrStore:
                 "choose another path or mend its permissions"
             ) from fault
         try:
+            for partial in self.beside.glob("*.partial"):
+                partial.unlink(missing_ok=True)  # left by a writer that was killed
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
             with suppress(OSError):
@@ -183,17 +197,26 @@ class ZarrStore:
         self._arrays[variable.name] = array
         return array
 
-    def commit(self, declaration: Mapping[str, Any] | None = None) -> None:
-        """Replace the root with the layout as it is now: from here on readers see it."""
+    def commit(
+        self, declaration: Mapping[str, Any] | None = None, *, unlisted: str = ""
+    ) -> None:
+        """Replace the root with the layout as it is now: from here on readers see it.
+
+        Stages are listed as they are on disk, but for the one named to be ``unlisted``.
+        """
         if declaration is not None:
             self.attributes = {
                 "sweepkit_format": FORMAT,
                 ATTRIBUTE: json.dumps({**declaration, **_layout_json(self.layout)}),
             }
+            shared = [p["name"] for p in declaration["parameters"] if p["dims"] != [p["name"]]]
+            if shared:  # any reader then knows them for coordinates, as CF says it
+                self.attributes["coordinates"] = " ".join(shared)
         names = sorted(p.parent.name for p in self.root.glob("*/zarr.json"))
         metadata = {
             name: json.loads((self.root / name / "zarr.json").read_text()) for name in names
         }
+        metadata |= self._listed(unlisted)
         root = {
             "zarr_format": 3,
             "node_type": "group",
@@ -210,6 +233,32 @@ class ZarrStore:
         content = default_buffer_prototype().buffer.from_bytes(text.encode())
         with self._writing("the layout"):
             sync(LocalStore(self.root).set("zarr.json", content))
+        if self.whole is not None:
+            self.whole.commit()
+
+    # --- stages ---
+
+    @property
+    def stages(self) -> list[int]:
+        """Numbers of the stages: refinements of the sweep, each a store within this one."""
+        found = (self.root / STAGES).glob("*/zarr.json")
+        return sorted(int(one.parent.name) for one in found if one.parent.name.isdigit())
+
+    def stage(self, number: int) -> ZarrStore:
+        """A stage, to be made by who holds this store if it is not there yet."""
+        return ZarrStore(self.root / STAGES / str(number), whole=self)
+
+    def _listed(self, unlisted: str = "") -> dict[str, Any]:
+        """The stages' groups and arrays as the root lists them, so that any reader finds them."""
+        listed: dict[str, Any] = {}
+        for number in self.stages:
+            group = _loads(self.root / STAGES / str(number) / "zarr.json")
+            if group is None or str(number) == unlisted:  # a damaged one is mended by its writer
+                continue
+            arrays = group.pop("consolidated_metadata")["metadata"]
+            listed[f"{STAGES}/{number}"] = group
+            listed |= {f"{STAGES}/{number}/{name}": said for name, said in arrays.items()}
+        return listed
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -232,9 +281,10 @@ class ZarrStore:
         self.attributes = root["attributes"]
         committed = root["consolidated_metadata"]["metadata"]
         for path in self.root.glob("*/zarr.json"):
-            if path.parent.name not in committed:
+            if path.parent.name not in committed and not _is_group(path.parent):
                 shutil.rmtree(path.parent)
-        for name, metadata in committed.items():
+        own = {n: m for n, m in committed.items() if m.get("node_type") != "group" and "/" not in n}
+        for name, metadata in own.items():
             path = self.root / name / "zarr.json"
             if _loads(path) != metadata:
                 path.parent.mkdir(exist_ok=True)
@@ -244,6 +294,8 @@ class ZarrStore:
         self._arrays.clear()
         self.layout = self._committed_layout()
         self._mend_axes()
+        if {n: said for n, said in committed.items() if "/" in n} != self._listed():
+            self.commit()  # a stage was made or changed, and its writer killed before it was listed
 
     def _mend_root(self) -> None:
         """Put the copy of the root in the place of one that is gone or no JSON any more."""
@@ -417,6 +469,10 @@ class ZarrStore:
 
     def set_memo(self, name: str, text: str | None) -> None:
         """Keep a small text beside the sweep, or with None forget it."""
+        if self.whole is not None and name.startswith("sessions/"):
+            stem, dot, ending = name.rpartition(".")  # receipts of all stages in one place
+            self.whole.set_memo(f"{stem}-stage-{self.root.name}{dot}{ending}", text)
+            return
         path = self.beside / name
         if text is None:
             path.unlink(missing_ok=True)
@@ -538,12 +594,27 @@ class ZarrStore:
         fresh = self.beside / "rewrite"
         if ready.exists():
             if fresh.exists():
+                if self.whole is not None:
+                    self._make_room(self.whole)
                 if self.root.exists():
                     shutil.rmtree(old, ignore_errors=True)
                     self.root.rename(old)
                 fresh.rename(self.root)
+            if _is_group(old / STAGES):
+                (old / STAGES).rename(self.root / STAGES)
+            if self.whole is not None:
+                self.whole.commit()
             ready.unlink()
             shutil.rmtree(old, ignore_errors=True)
+
+    def _make_room(self, whole: ZarrStore) -> None:
+        """Before a stage takes its place, or another's: what is listed must be as it is listed."""
+        self.root.parent.mkdir(exist_ok=True)
+        group = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+        if not (self.root.parent / "zarr.json").exists():
+            replace_file(self.root.parent / "zarr.json", json.dumps(group))
+        if self.root.exists():
+            whole.commit(unlisted=self.root.name)
 
 
 # --- helpers of the layout -----------------------------------------------------------------------
@@ -630,8 +701,17 @@ def read_root(path: Path) -> dict[str, Any]:
             "update sweepkit"
         )
     for name, metadata in root["consolidated_metadata"]["metadata"].items():
-        _check_codecs(path / name, metadata)
+        if metadata.get("node_type") != "group" or not _of_stages(name):
+            _check_codecs(path / name, metadata)
     return dict(root)
+
+
+def _of_stages(name: str) -> bool:
+    return name.partition("/")[0] == STAGES
+
+
+def _is_group(path: Path) -> bool:
+    return (_loads(path / "zarr.json") or {}).get("node_type") == "group"
 
 
 def _check_codecs(path: Path, said: Any) -> None:

@@ -239,7 +239,8 @@ def test_crossed_values_of_a_drawn_point_are_a_cluster():
     by_gain = failure_rate(ds, by="gain")
     assert set(by_gain["basis"].values) == {"sample"}
     np.testing.assert_allclose([by_gain["low"][0], by_gain["high"][0]], alone)
-    assert set(failure_rate(ds, by=["x", "y"])["basis"].values.ravel()) >= {"census"}
+    by_point = failure_rate(ds, by=["x", "y"])
+    assert set(by_point["basis"].values[by_point["n_run"].values > 0]) == {"census"}
 
 
 def test_no_failure_in_crossed_runs_bounds_the_rate_as_that_many_runs_do():
@@ -269,43 +270,46 @@ LANDSCAPES = {
 }
 
 
-def covered(sweeps, draw, truth):
-    """Share of sweeps whose interval holds the truth."""
-    held = 0
-    for k in range(sweeps):
-        row = rate(draw(np.random.default_rng([k, 77]))).iloc[0]
-        held += row["low"] <= truth <= row["high"]
-    return held / sweeps
+SWEEPS = 2000
 
 
-@pytest.mark.parametrize("replicates", [2, 14])
+def covered(ds, truth):
+    """Share of the sweeps along the dim 'sweep' whose interval holds the truth."""
+    got = failure_rate(ds, by="sweep")
+    return float(((got["low"] <= truth) & (truth <= got["high"])).mean())
+
+
+@pytest.mark.parametrize("replicates", [2, 5, 14])
 @pytest.mark.parametrize("landscape", LANDSCAPES)
 def test_replicate_interval_of_fixed_points_covers_what_it_claims(landscape, replicates):
     p = LANDSCAPES[landscape].reshape(6, 4, 1)
-
-    def draw(rng):
-        failed = rng.random((6, 4, replicates)) < p
-        return grid(failed, a=np.arange(6), m=("scenario", np.arange(4)),
-                    rep=("replicate", np.arange(replicates)))
-
-    assert covered(300, draw, p.mean()) >= 0.93  # 0.95 less two standard errors
+    failed = np.random.default_rng(21).random((SWEEPS, 6, 4, replicates)) < p
+    ds = grid(failed, sweep=np.arange(SWEEPS), a=np.arange(6), m=("scenario", np.arange(4)),
+              rep=("replicate", np.arange(replicates)))  # fmt: skip
+    assert set(failure_rate(ds, by="sweep")["basis"].values) == {"replicates"}
+    # Wilson's coverage swings around its level with the rate; points must not make it worse.
+    low, high = failure_interval(failed.sum(axis=(1, 2, 3)), failed[0].size).T
+    pooled = float(((low <= p.mean()) & (p.mean() <= high)).mean())
+    assert covered(ds, p.mean()) >= min(0.95, pooled - 0.001)
+    if landscape not in ("even", "rare"):
+        assert covered(ds, p.mean()) >= 0.95
 
 
 @pytest.mark.parametrize("points", [12, 40])
 def test_replicate_interval_of_drawn_points_covers_what_it_claims(points):
-    def draw(rng):
-        p = rng.beta(0.4, 1.2, size=points)
-        failed = rng.random((points, 25)) < p[:, None]
-        return xr.Dataset(
-            {"failed": (("sample", "rep"), failed)},
-            coords={"x": ("sample", rng.random(points)), "y": ("sample", rng.random(points)),
-                    "rep": ("rep", np.arange(25), {"role": "replicate"})},
-        )  # fmt: skip
-
-    assert covered(300, draw, 0.25) >= 0.93
-    pooled = [failure_interval(d.sum(), d.size) for d in
-              (draw(np.random.default_rng([k, 77]))["failed"].values for k in range(300))]  # fmt: skip
-    assert np.mean([low <= 0.25 <= high for low, high in pooled]) < 0.7
+    rng = np.random.default_rng(22)
+    p = rng.beta(0.4, 1.2, size=(SWEEPS, points, 1))
+    failed = rng.random((SWEEPS, points, 25)) < p
+    ds = xr.Dataset(
+        {"failed": (("sweep", "sample", "rep"), failed)},
+        coords={"sweep": np.arange(SWEEPS), "x": ("sample", rng.random(points)),
+                "y": ("sample", rng.random(points)),
+                "rep": ("rep", np.arange(25), {"role": "replicate"})},
+    )  # fmt: skip
+    assert set(failure_rate(ds, by="sweep")["basis"].values) == {"clusters"}
+    assert covered(ds, 0.25) >= 0.94
+    low, high = failure_interval(failed.sum(axis=(1, 2)), points * 25).T
+    assert ((low <= 0.25) & (high >= 0.25)).mean() < 0.6
 
 
 def test_replicates_of_one_point_are_independent():

@@ -64,7 +64,7 @@ def test_designs_are_chosen_over_scenarios_and_replicates():
     got = robustness(ds, "steps")
     assert got["worst"].dims == ("force_mag",)
     assert got["n_run"].values.tolist() == [480] * 4
-    assert got.attrs["basis"] == "replicates"
+    assert got.attrs["basis"].startswith("replicates")
     assert (got["regret"] >= 0).all()
 
 

@@ -16,18 +16,18 @@ from sweepkit.status import Status
 
 jupyter_client = pytest.importorskip("jupyter_client")
 ROOT = Path(__file__).parents[2]
-RUNS = 80
+RUNS = 50
 PREPARE = """
 import time
 import sweepkit as sk
 
 def f(i):
-    time.sleep(0.1)
+    time.sleep(0.2)
     with open("ledger", "a") as file:
         file.write(f"{i}\\n")
     return {"y": i * i}
 
-sweep = sk.Sweep(f, sk.grid(i=range(80)), requirements=["y >= 0"])
+sweep = sk.Sweep(f, sk.grid(i=range(50)), requirements=["y >= 0"])
 """
 RUN = 'ds = sk.run(sweep, "a.zarr", n_jobs=3)'
 
@@ -115,7 +115,7 @@ def gone(processes: list[psutil.Process]) -> None:
 def test_a_kernel_interrupted_once_and_twice_goes_on_where_it_was(
     kernel: Kernel, tmp_path: Path
 ) -> None:
-    for wanted, times in ((9, 1), (40, 2)):
+    for wanted, times in ((9, 1), (27, 2)):
         cell = kernel.execute(RUN)
         wait_for(lambda wanted=wanted: len(ledger(tmp_path)) >= wanted)  # type: ignore[misc]
         processes = kernel.family()
@@ -138,7 +138,7 @@ def test_a_kernel_restarted_or_killed_leaves_no_orphan_and_nothing_undone(
     kernel: Kernel, tmp_path: Path, how: str
 ) -> None:
     kernel.execute(RUN)
-    wait_for(lambda: len(ledger(tmp_path)) >= 9)
+    wait_for(lambda: Path(tmp_path, "a.zarr").exists() and len(done(tmp_path)) >= 4)
     processes = kernel.family()
     assert len(processes) == 3
     if how == "kill":
@@ -157,7 +157,7 @@ def test_a_kernel_restarted_or_killed_leaves_no_orphan_and_nothing_undone(
     assert done(tmp_path) == set(range(RUNS))
     assert not set(ledger(tmp_path)[executed:]) & kept
     lines = ledger(tmp_path)
-    assert len(lines) <= RUNS + 3 + 6  # what was on, or not yet written, is done again
+    assert len(lines) - len(set(lines)) <= executed - len(kept)
 
 
 def test_a_kernel_that_is_shut_down_leaves_no_orphan(kernel: Kernel, tmp_path: Path) -> None:
@@ -168,5 +168,5 @@ def test_a_kernel_that_is_shut_down_leaves_no_orphan(kernel: Kernel, tmp_path: P
     gone(processes)
     before = len(ledger(tmp_path))
     kept = done(tmp_path)
-    assert len(kept) >= 3
+    assert len(kept) >= 1
     assert len(ledger(tmp_path)) == before

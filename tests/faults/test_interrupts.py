@@ -1,0 +1,280 @@
+"""People and systems end a driver: finished runs stay, no orphan computes, the next one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import psutil
+import pytest
+
+import sweepkit as sk
+from sweepkit.status import Status
+
+Start = Callable[..., "Popen[str]"]
+DRIVER = """
+import ctypes, json, os, sys, time
+os.setsid()  # a group of its own, as a terminal gives it
+print("begun", flush=True)
+import sweepkit as sk
+
+def f(i):
+    if i >= int(sys.argv[2]):
+        {hang}
+    time.sleep(float(sys.argv[3]))
+    file = os.open("ledger", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    os.write(file, b"%d\\n" % i)
+    os.close(file)
+    return {{"y": i * i}}
+
+def progress(p):
+    if p.finished >= 3:
+        print("running", flush=True)
+
+sweep = sk.Sweep(f, sk.grid(i=range(int(sys.argv[1]))), version="1")
+ds = sk.run(sweep, "a.zarr", n_jobs=2, progress=progress)
+print(json.dumps(ds["status"].values.tolist()))
+"""
+HANGS = {
+    "python": "time.sleep(600)",
+    "c": "ctypes.PyDLL(None).sleep(600)",
+    "child": "__import__('subprocess').run(['sleep', '600'])",
+}
+
+
+class Driver:
+    """A sweep in a process of its own, and all the processes that it begins."""
+
+    def __init__(
+        self, start: Start, folder: Path, *, runs: int = 40, hang: str = "python",
+        hanging_from: int = 10**6, seconds: float = 0.05,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        code = DRIVER.format(hang=HANGS[hang])
+        self.process = start(code, runs, hanging_from, seconds)
+        self.expect("begun")
+
+    def expect(self, word: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == word:
+                return
+        assert self.process.stderr is not None
+        raise AssertionError(self.process.stderr.read())
+
+    def family(self) -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
+
+    def group(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def end(self, seconds: float = 20) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=seconds)
+        return self.process.returncode, errors
+
+    def ledger(self) -> list[int]:
+        path = self.folder / "ledger"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def done(self) -> set[int]:
+        ds = sk.open(self.folder / "a.zarr").load()
+        kept = (ds["status"] == Status.DONE).values
+        assert (ds["status"].values[~kept] == Status.PENDING).all()
+        assert ds["y"].values[kept].tolist() == [i**2 for i in ds["i"].values[kept].tolist()]
+        return set(ds["i"].values[kept].tolist())
+
+
+def gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert alive == []
+
+
+@pytest.fixture
+def drive(start: Start, tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    yield lambda **how: Driver(start, tmp_path, **how)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_keeps_what_is_finished(drive: Any, times: int) -> None:
+    driver = drive(runs=100)
+    driver.expect("running")
+    processes = driver.family()
+    for _ in range(times):
+        driver.group(signal.SIGINT)
+    code, errors = driver.end()
+    assert code == -signal.SIGINT
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert errors.count("Traceback") == 1  # of the driver alone
+    gone(processes)
+    kept = driver.done()
+    assert kept == set(driver.ledger())
+    assert 3 <= len(kept) < 100
+    again = drive(runs=100)
+    code, errors = again.end(60)
+    assert code == 0, errors
+    assert sorted(again.ledger()) == list(range(100))
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.5, 1.0, 1.4])
+def test_an_interrupt_at_the_beginning_is_one_too(drive: Any, delay: float) -> None:
+    driver = drive(runs=1000)
+    processes: list[psutil.Process] = []
+    time.sleep(delay)  # whatever it is doing by then
+    processes = driver.family()
+    driver.group(signal.SIGINT)
+    code, errors = driver.end()
+    assert code in (-signal.SIGINT, 1), errors
+    assert "KeyboardInterrupt" in errors
+    gone(processes)
+
+
+def test_an_interrupt_while_every_run_hangs_ends_within_seconds(drive: Any) -> None:
+    driver = drive(runs=20, hang="c", hanging_from=6)
+    driver.expect("running")
+    processes = driver.family()
+    began = time.monotonic()
+    driver.group(signal.SIGINT)
+    code, _ = driver.end(10)
+    assert code == -signal.SIGINT
+    assert time.monotonic() - began < 6
+    gone(processes)
+    assert driver.done() <= set(range(6))
+
+
+def test_being_terminated_keeps_what_is_finished(drive: Any) -> None:
+    driver = drive()
+    driver.expect("running")
+    processes = driver.family()
+    driver.process.terminate()
+    code, errors = driver.end()
+    assert code == -signal.SIGTERM
+    assert "Traceback" not in errors
+    gone(processes)
+    assert driver.done() == set(driver.ledger())
+
+
+@pytest.mark.parametrize("hang", HANGS)
+def test_a_killed_driver_leaves_no_orphan_and_no_lock(
+    drive: Any, tmp_path: Path, hang: str
+) -> None:
+    driver = drive(runs=10, hang=hang, hanging_from=6, seconds=0.3)
+    driver.expect("running")
+    processes = driver.family()
+    assert len(processes) >= 2
+    driver.process.kill()
+    driver.process.wait()
+    kept = driver.done()
+    executed = len(driver.ledger())
+    again = drive(runs=10)  # at once
+    gone(processes)
+    code, errors = again.end(60)
+    assert code == 0, errors
+    assert again.done() == set(range(10))
+    assert not set(again.ledger()[executed:]) & kept
+    late = [i for i in again.ledger()[executed:] if again.ledger()[executed:].count(i) > 1]
+    assert late == []
+
+
+def test_what_a_run_forked_does_not_keep_workers_alive(
+    start: Start, tmp_path: Path
+) -> None:
+    """A child that the driver forked holds its pipes open after it has been killed."""
+    driver = start(
+        """
+        import os, time
+        import sweepkit as sk
+
+        def progress(p):
+            if p.finished >= 2 and not seen:
+                seen.append(1)
+                if os.fork() == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                print("running", flush=True)
+
+        def f(i):
+            time.sleep(0.3)
+            return float(i)
+
+        seen = []
+        sk.run(sk.Sweep(f, sk.grid(i=range(400))), "a.zarr", n_jobs=2, progress=progress)
+        """
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "running\n"
+    children = psutil.Process(driver.pid).children(recursive=True)
+    workers = [one for one in children if os.getpgid(one.pid) == one.pid]
+    others = [one for one in children if one not in workers]
+    assert len(workers) == 2
+    driver.kill()
+    driver.wait()
+    try:
+        gone(workers)
+    finally:
+        for one in others:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
+def cgroup() -> Path | None:
+    """Where a control group that limits memory can be made, if it can."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, kinds, group = line.split(":", 2)
+        if kinds in ("", "memory"):
+            root = Path("/sys/fs/cgroup", *([kinds] if kinds else []))
+            place = Path(f"{root}{group}", f"sweepkit-test-{os.getpid()}")
+            try:
+                place.mkdir()
+            except OSError:
+                continue
+            for name in ("memory.max", "memory.limit_in_bytes"):
+                with suppress(OSError):
+                    if (place / name).exists():
+                        (place / name).write_text(str(400 * 2**20))
+                        return place
+            place.rmdir()
+    return None
+
+
+@pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="control groups are of Linux")
+def test_a_run_that_is_out_of_memory_is_told_so(start: Start, tmp_path: Path) -> None:
+    place = cgroup()
+    if place is None:
+        pytest.skip("no control group with a limit on memory can be made here; it needs root")
+    try:
+        driver = start(
+            f"""
+            import json, os
+            from pathlib import Path
+            Path("{place}", "cgroup.procs").write_text(str(os.getpid()))
+            import numpy as np
+            import sweepkit as sk
+
+            def f(i):
+                if i == 5:
+                    return float(np.ones(2**27).sum())  # 1 GB
+                return float(i)
+
+            ds = sk.run(sk.Sweep(f, sk.grid(i=range(12))), "a.zarr", n_jobs=2, progress=False)
+            print(json.dumps([ds["status"].values.tolist(), str(ds["error"][5].values)]))
+            """
+        )
+        out, errors = driver.communicate(timeout=60)
+        assert driver.returncode == 0, errors
+        status, error = json.loads(out)
+        assert status == [1] * 5 + [int(Status.CRASHED)] + [1] * 6
+        assert error == "the worker died with signal 9 (SIGKILL), out of memory"
+    finally:
+        end = time.monotonic() + 10
+        while (place / "cgroup.procs").read_text().strip() and time.monotonic() < end:
+            time.sleep(0.1)
+        place.rmdir()
