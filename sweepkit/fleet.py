@@ -28,6 +28,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+from joblib import cpu_count
 from joblib.externals.loky.backend import get_context
 
 from sweepkit.evaluate import (
@@ -220,6 +221,7 @@ class Fleet:
         self._payload = pickled(self.task)
         self._folder = tempfile.mkdtemp(prefix="sweepkit-")
         self._members: list[_Member] = []
+        self._cores = cpu_count()
         self._again: deque[Batch] = deque()
         self._strikes: dict[int, int] = {}
         self._unstarted = 0
@@ -229,12 +231,6 @@ class Fleet:
         self._oom_kills = oom_kills()
 
     def __enter__(self) -> Fleet:
-        try:
-            for number in range(self.count):
-                self._members.append(self._new(number))
-        except BaseException:
-            self._end()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -280,17 +276,36 @@ class Fleet:
                 while len(member.inflight) < depth and not self._worn(member):
                     if depth == 2 and any(b.seconds > PREFETCH for b in member.inflight):
                         break
-                    batch = self._again.popleft() if self._again else next(source, None)
+                    batch = self._next(source)
                     if batch is None:
                         return True
-                    if not len(batch):
-                        continue
-                    room = self._room(member)
-                    if len(batch) > room:
-                        self._again.appendleft(batch.part(slice(room, None)))
-                        batch = batch.part(slice(0, room))
-                    member.send(batch)
+                    self._hand(member, batch)
+            while depth == 1 and self._may_hire():
+                batch = self._next(source)
+                if batch is None:
+                    return True
+                self._members.append(self._new(len(self._members)))
+                self._hand(self._members[-1], batch)
         return False
+
+    def _may_hire(self) -> bool:
+        """Whether one more worker may be started: there is room, and cores to start it on."""
+        starting = sum(not member.ready for member in self._members)
+        return len(self._members) < self.count and starting < self._cores
+
+    def _next(self, source: Iterator[Batch]) -> Batch | None:
+        while self._again:
+            batch = self._again.popleft()
+            if len(batch):
+                return batch
+        return next((batch for batch in source if len(batch)), None)
+
+    def _hand(self, member: _Member, batch: Batch) -> None:
+        room = self._room(member)
+        if len(batch) > room:
+            self._again.appendleft(batch.part(slice(room, None)))
+            batch = batch.part(slice(0, room))
+        member.send(batch)
 
     def _room(self, member: _Member) -> int:
         """Runs that a worker may still be given before a fresh one takes over."""

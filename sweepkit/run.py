@@ -143,7 +143,6 @@ class Session:
         self._codes: list[dict[str, Any]] = []
         self._code = 0
         self._was: dict[str, Parameter] = {}
-        self._masks_changed = True
         self._unwidened: set[tuple[str, str]] = set()
         self._began = time.time()
         self._started = self._flushed = self._reported = time.monotonic()
@@ -335,9 +334,11 @@ class Session:
         self.grid = found.grid
         self._codes = declaration["codes"]
         stale = self._judge_code(now)
-        self._masks_changed = declaration["masks"] != self.sweep.declaration()["masks"] or any(
+        fresh = self.sweep.declaration()
+        if any(declaration[word] != fresh[word] for word in ("masks", "derived")) or any(
             "code" in mask for mask in declaration["masks"]
-        )
+        ):
+            self._unskip()
         self._created = True
         self._settle_layout(found, declaration)
         self._check_outputs(self.store.layout)
@@ -421,10 +422,21 @@ class Session:
             if again.any():
                 status = np.where(again, np.int8(Status.PENDING), status).astype(np.int8)
                 self.store.write("status", box, status)
-            pending = status == Status.PENDING
-            if self._masks_changed:
-                pending |= status == Status.SKIPPED
-            self.total += int((pending & declared).sum())
+            self.total += int(((status == Status.PENDING) & declared).sum())
+
+    def _unskip(self) -> None:
+        """Set what masks of before left out to pending, on disk, before those of now are told.
+
+        So no interruption, and no session that declares a part, leaves a point to an old mask.
+        """
+        layout = self.store.layout
+        for block in range(layout.n_blocks):
+            box = layout.box(block)
+            status = self.store.read("status", box)
+            skipped = status == Status.SKIPPED
+            if skipped.any():
+                status[skipped] = Status.PENDING
+                self.store.write("status", box, status)
 
     # --- handing out ---
 
@@ -480,10 +492,7 @@ class Session:
     def _block_batches(self, number: int, handed: NDArray[np.int64]) -> Iterator[Batch]:
         block = self._blocks.get(number)
         runs = self._placement.runs(block.box)
-        pending = block.status == Status.PENDING
-        if self._masks_changed:
-            pending |= block.status == Status.SKIPPED
-        cells = np.flatnonzero(pending & (runs >= 0))
+        cells = np.flatnonzero((block.status == Status.PENDING) & (runs >= 0))
         if len(cells) and self.grid.masks:
             valid = self.grid.valid(self.grid.index(runs[cells]))
             block.mark(cells[~valid], Status.SKIPPED)

@@ -92,7 +92,7 @@ def joined(path: str, *, mask: bool = True) -> xr.Dataset:
     for name in names:
         values = np.concatenate([part.coordinate(name) for part in parts])
         coords[name] = ((RUN, *grid[name].dims[1:]), values, grid[name].attrs)
-    for name, text in declaration.get("derived", {}).items():
+    for name, text in dict(declaration.get("derived", {})).items():
         expression = parse(text)
         taken = {n: xr.Variable(*coords[n][:2]) for n in expression.names if n in coords}
         if set(taken) == set(expression.names):
@@ -101,14 +101,15 @@ def joined(path: str, *, mask: bool = True) -> xr.Dataset:
     told = {"long_name": "0 is the grid, others refine it"}
     coords["stage"] = (RUN, np.repeat([0, *stages], sizes), told)
     outer = {dim for part in parts for dim in part.dims}
-    for name, array in grid.coords.items():
+    for along, array in grid.coords.items():
+        name = str(along)
         if name not in coords and not set(map(str, array.dims)) & outer:
-            coords[str(name)] = array.variable
+            coords[name] = array.variable
     variables: dict[str, xr.Variable] = {}
     for part in parts:
-        for name in part.ds.data_vars:
-            if str(name) not in variables:
-                variables[str(name)] = _variable(str(name), parts)
+        for name in map(str, part.ds.data_vars):
+            if name not in variables:
+                variables[name] = _variable(name, parts)
     attrs = {
         **grid.attrs,
         ATTRIBUTE: json.dumps({k: v for k, v in declaration.items() if k not in OF_THE_GRID}),
@@ -168,7 +169,7 @@ def _positions(
 
 
 def _frame(ds: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
-    columns = {}
+    columns: dict[str, NDArray[Any]] = {}
     for name in names:
         values = ds[name].values
         rows = values.reshape(len(values), -1)
@@ -229,12 +230,15 @@ class _Joined(BackendArray):
             if variable is not None and mine.any():
                 rows = part.rows[wanted[mine] - start]
                 own = tuple(slice(0, n) for n in variable.shape[len(part.dims) :])
-                whole[(mine, *own)] = _rows(variable, rows, part.shape)
+                where: tuple[Any, ...] = (mine, *own)
+                whole[where] = _rows(variable, rows, part.shape)
             start += len(part.rows)
         for axis, one in enumerate(key[1:], 1):
             inner: tuple[Any, ...] = (slice(None),) * axis
             whole = whole[(*inner, np.atleast_1d(np.arange(self.shape[axis])[one]))]
-        scalar = tuple(0 if isinstance(one, int | np.integer) else slice(None) for one in key)
+        scalar: tuple[Any, ...] = tuple(
+            0 if isinstance(one, int | np.integer) else slice(None) for one in key
+        )
         return np.asarray(whole[scalar])
 
 

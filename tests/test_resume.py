@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 import sweepkit as sk
 from sweepkit import format1
-from sweepkit.status import Status
+from sweepkit.status import NAMES, Status
 
 Ran = list[tuple[Any, ...]]
 
@@ -182,6 +184,141 @@ def test_any_history_of_growth_runs_each_point_once_and_keeps_seeds(
     reference = alone(sweep_of(alone, whole)).load()
     aligned = reference.sel(a=ds["a"], b=ds["b"])
     assert aligned["seed_seen"].where(done).equals(ds["seed_seen"])
+
+
+MASKS: dict[str | None, Callable[[float, float], bool]] = {
+    None: lambda a, b: True,
+    "a * b < 4": lambda a, b: a * b < 4,
+    "a > 1": lambda a, b: a > 1,
+}
+
+
+class Model:
+    """What a store must hold, told session by session: (status, attempts) of each point."""
+
+    def __init__(self, counted: Counted) -> None:
+        self.counted = counted
+        self.points: dict[tuple[float, float, int], tuple[int, int]] = {}
+
+    def session(
+        self,
+        a: list[float],
+        b: list[float],
+        replicates: int | None,
+        mask: str | None,
+        bad: set[tuple[float, float]],
+        rerun: str,
+        limit: int | None,
+    ) -> None:
+        note = self.counted.note
+
+        def simulate(a: float, b: float) -> dict[str, Any]:
+            note(a, b)
+            if (a, b) in bad:
+                raise ValueError("bad")
+            return {"y": a * 10 + b, "word": "w" * int(b)}
+
+        grid = sk.grid(a=a, b=b, replicates=replicates)
+        one = sk.Sweep(simulate, grid.where(mask) if mask else grid, version="1")
+        stopped = False
+        try:
+            ds = self.counted(one, rerun=rerun or (), max_errors=limit)
+        except sk.TooManyErrorsError:
+            stopped = True
+            ds = sk.open(self.counted.path)
+        ran = Counter(self.counted.ran)
+        wanted = self._expect(a, b, replicates or 1, mask, bad, rerun)
+        to_run = [p for p, (_, new) in wanted.items() if new]
+        assert not ran - Counter((x, y) for x, y, _ in to_run), "run too often"
+        assert stopped or ran == Counter((x, y) for x, y, _ in to_run)
+        self._compare(ds.load(), wanted, stopped)
+
+    def _expect(
+        self,
+        a: list[float],
+        b: list[float],
+        replicates: int,
+        mask: str | None,
+        bad: set[tuple[float, float]],
+        rerun: str,
+    ) -> dict[tuple[float, float, int], tuple[int, bool]]:
+        """Status of each declared point after a session that is not stopped, and if it is run."""
+        wanted = {}
+        for x, y, n in product(a, b, range(replicates)):
+            status, _ = self.points.get((x, y, n), (0, 0))
+            if rerun and NAMES[status] == rerun:
+                status = Status.PENDING
+            open_ = status in (Status.PENDING, Status.SKIPPED)
+            if open_ and not MASKS[mask](x, y):
+                wanted[x, y, n] = int(Status.SKIPPED), False
+            elif open_:
+                wanted[x, y, n] = int(Status.ERROR if (x, y) in bad else Status.DONE), True
+            else:
+                wanted[x, y, n] = status, False
+        return wanted
+
+    def _compare(self, ds: xr.Dataset, wanted: Any, stopped: bool) -> None:
+        ds = ds if "replicate" in ds.dims else ds.expand_dims(replicate=[0], axis=-1)
+        open_ = (Status.PENDING, Status.SKIPPED)
+        values = [ds[name].values.ravel() for name in ("status", "attempts", "word", "error")]
+        y = ds["y"].values.ravel()
+        points = list(product(*(ds[dim].values.tolist() for dim in ds["status"].dims)))
+        at = [ds["status"].dims.index(dim) for dim in ("a", "b", "replicate")]
+        for index, stored in enumerate(zip(*values, y, strict=True)):
+            point = tuple(points[index][place] for place in at)
+            status, attempts, word, error, result = stored
+            before = self.points.get(point, (0, 0))
+            expected, new = wanted.get(point, (before[0], False))
+            late = (stopped or point not in wanted) and expected in open_ and status in open_
+            late |= stopped and new and status in open_
+            assert status == expected or late, (point, status, expected)
+            assert attempts == before[1] + (new and status not in open_), point
+            assert word == ("w" * int(point[1]) if status == Status.DONE else "")
+            assert error == ("ValueError: bad" if status == Status.ERROR else "")
+            assert result == point[0] * 10 + point[1] or (status != 1 and np.isnan(result))
+            self.points[point] = int(status), int(attempts)  # type: ignore[index]
+
+
+def histories(counted: Counted, patch: pytest.MonkeyPatch, seed: int) -> None:
+    chance = random.Random(seed)
+    patch.setattr(format1, "BLOCK_RUNS", chance.choice([1, 3, 7, 65_536]))
+    patch.setattr(format1, "TEXT_RUNS", chance.choice([1, 4, 256]))
+    patch.setattr("sweepkit.plan.FIRST_SECONDS", chance.choice([0.0, 0.05]))
+    model = Model(counted)
+    # The first session makes the outputs known.
+    model.session([0.0], [0.0], None, None, set(), "", None)
+    most = None
+    for _ in range(chance.randint(2, 5)):
+        a = chance.sample([0.0, 1.0, 1.5, 2.0, 3.0], chance.randint(1, 4))
+        b = chance.sample([0.0, 1.0, 2.0, 3.0], chance.randint(1, 3))
+        if most is not None or chance.random() < 0.3:
+            most = max(most or 1, chance.randint(1, 3))
+        bad = {point for point in product(a, b) if chance.random() < 0.2}
+        model.session(
+            a,
+            b,
+            None if most is None else chance.randint(1, most),
+            chance.choice(list(MASKS)),
+            bad,
+            chance.choice(["", "", "error", "done"]),
+            chance.choice([None, None, 0, 1]),
+        )
+    assert sk.verify(counted.path).empty
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_history_of_sessions_leaves_what_each_of_them_was_told(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    histories(counted, monkeypatch, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 250))
+def test_any_of_many_histories_of_sessions_leaves_what_each_of_them_was_told(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    histories(counted, monkeypatch, seed)
 
 
 def test_more_replicates_run_only_the_new_ones(counted: Counted) -> None:

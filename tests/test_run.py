@@ -534,6 +534,44 @@ def test_a_mask_changed_later_runs_what_it_lets_in_and_keeps_what_was_done(store
     assert ran == []
 
 
+def test_a_changed_mask_counts_also_after_an_interruption(store: str, single: None) -> None:
+    ran: list[Any] = []
+    run(masked(ran, "a < 1"), store)
+    wider = masked(ran, "a < 4")
+
+    def raises(a: int, b: int) -> float:
+        raise ValueError("enough")
+
+    with pytest.raises(sk.RunError):
+        run(dataclasses.replace(wider, simulator=raises), store, on_error="raise")
+    ran.clear()
+    ds = run(wider, store, rerun="error")
+    assert sorted(ran) == [(a, b) for a in (1, 2, 3) for b in range(4)]
+    assert ((ds["status"] == Status.SKIPPED) == (ds["a"] == 4)).all()
+
+
+def test_a_changed_mask_counts_also_for_points_that_were_not_declared_then(store: str) -> None:
+    def sweep(a: list[int], mask: str | None) -> sk.Sweep:
+        grid = sk.grid(a=a)
+        return sk.Sweep(lambda a: float(a), grid.where(mask) if mask else grid, version="1")
+
+    run(sweep([0, 1, 2], "a > 0"), store)
+    run(sweep([2], None), store)
+    ds = run(sweep([0, 1, 2], None), store)
+    assert ds["result"].values.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_changed_formula_in_a_mask_changes_the_mask(store: str) -> None:
+    def sweep(formula: str) -> sk.Sweep:
+        grid = sk.grid(a=[1, 2, 3]).derive({"size": formula}).where("size < 4")
+        return sk.Sweep(lambda a: float(a), grid, version="1")
+
+    ds = run(sweep("a ** 2"), store)
+    assert ds["status"].values.tolist() == [1, 6, 6]
+    ds = run(sweep("a * 1"), store)
+    assert ds["status"].values.tolist() == [1, 1, 1]
+
+
 def test_a_function_as_mask_is_asked_again(store: str) -> None:
     ran: list[Any] = []
     limit = 2

@@ -13,10 +13,11 @@ from sweepkit.analysis.intervals import anytime_interval, failure_interval
 from sweepkit.analysis.islands import islands
 from sweepkit.analysis.kinds import kinds
 from sweepkit.analysis.rates import convergence, failure_rate, held_up, rate
+from sweepkit.analysis.refined import refined_rate, volumes
 from sweepkit.analysis.regions import Regions, regions
 from sweepkit.analysis.robustness import robustness
 from sweepkit.analysis.sensitivity import importance
-from sweepkit.analysis.suggest import Suggestion, refined_rate, suggest, volumes
+from sweepkit.analysis.suggest import Suggestion, suggest
 from sweepkit.analysis.table import Table, UnanswerableError, table
 
 __all__ = [

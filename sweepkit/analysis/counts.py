@@ -16,6 +16,7 @@ from sweepkit.analysis.intervals import (
     failure_interval,
     normal_quantile,
 )
+from sweepkit.analysis.refined import Shares
 from sweepkit.analysis.table import (
     ERRORED,
     FAILED,
@@ -71,7 +72,8 @@ MEANINGS = {
     "worth",
     "in progress": "valid at every look while the random coarse pass runs, of the runs declared",
     "bounds": "unfinished in no random order, so only what unfinished runs could still change",
-    "refined": "weighted by the share of the space that each run stands for",
+    "refined": "weighted by the share of the space that each run stands for; bounds by cells of "
+    "the space whose runs do not agree, or by the replicates' scatter",
 }
 NOTHING, CENSUS, SAMPLE, REPLICATES, CLUSTERS, PROGRESS, BOUNDS, REFINED = range(len(BASES))
 
@@ -152,6 +154,9 @@ def count(
         basis[:] = np.where(tally[:, PENDING] > 0, BOUNDS, CENSUS)
     if t.volume is not None:
         basis[:] = REFINED
+        found = t.shares(errors) if t.points is None else None
+        if found is not None:
+            low, high = _by_volume(found, cell, n_cells, outcome)
     if t.prefix is not None and t.volume is None and not t.finished:
         going = tally[:, PENDING] > 0
         finite = whole or t.points is not None
@@ -232,8 +237,8 @@ def _worth(
     """What a sampling interval of each cell rests on, and how many independent runs it is worth."""
     known = outcome <= FAILED
     some = cell[known]
-    weight = np.ones(t.n) if t.weights is None else t.weights
-    total = np.bincount(some, weights=weight[known], minlength=n_cells)
+    weight: Floats = np.ones(t.n) if t.weights is None else t.weights
+    total: Floats = np.bincount(some, weights=weight[known], minlength=n_cells).astype(np.float64)
     squares = np.bincount(some, weights=weight[known] ** 2, minlength=n_cells)
     basis = np.full(n_cells, SAMPLE, dtype=np.int8)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -338,6 +343,21 @@ def _drawn_points(
         sure = (rate_ == 0) | (rate_ == 1) | (m < 2)
         worth = np.where(sure, m, np.fmin(worth, plain) * shrink)
     return alike, np.nan_to_num(worth)
+
+
+def _by_volume(
+    found: Shares, cell: Codes, n_cells: int, outcome: NDArray[np.int8]
+) -> tuple[Floats, Floats]:
+    """Bounds of deterministic runs: cells of the space whose runs agree are as these are."""
+    known = outcome <= FAILED
+    decided = np.where(known, found.volume - found.undecided, 0.0)
+    fails = outcome == FAILED
+    total = np.bincount(cell, weights=found.volume, minlength=n_cells)
+    failing = np.bincount(cell[fails], weights=decided[fails], minlength=n_cells)
+    sure = np.bincount(cell, weights=decided, minlength=n_cells)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low, high = failing / total, 1 - (sure - failing) / total
+    return low.clip(0, 1), high.clip(0, 1)
 
 
 def _in_progress(

@@ -21,6 +21,7 @@ from sweepkit.analysis.table import (
     UnanswerableError,
     table,
 )
+from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["distribution"]
 
@@ -77,7 +78,7 @@ def distribution(
     Raises
     ------
     UnanswerableError
-        If no finished run has a number, or the runs hold several stages.
+        If no finished run has a number.
     ValueError
         If the output is not there or has dims of its own.
 
@@ -99,8 +100,7 @@ def distribution(
     if not len(q) or ((q <= 0) | (q >= 1)).any():
         raise ValueError(f"quantiles={quantiles!r} must lie between 0 and 1")
     t = table(ds, failed=failed, requirements=requirements, errors="fail")
-    if t.stage is not None:
-        raise UnanswerableError("refined runs crowd where designs fail; select one stage")
+    t, left = unrefined(t)
     y = _numbers(t, output)
     split = cells(t, kept(t, by, None) or [])
     if split.n > MAX_CELLS:
@@ -166,6 +166,7 @@ def distribution(
     }
     basis = "census" if census else "clusters" if alike else "replicates" if repeated else "sample"
     n_unknown = int(unknown.sum())
+    basis = f"{basis}; {n_unknown} unknown runs as bounds" if n_unknown else basis
     return xr.Dataset(
         {
             name: ((*split.dims, *own), values.reshape((*split.shape, *values.shape[1:])), attrs)
@@ -175,7 +176,7 @@ def distribution(
         attrs={
             "output": output,
             "level": level,
-            "basis": f"{basis}; {n_unknown} unknown runs as bounds" if n_unknown else basis,
+            "basis": left_out(basis, left),
         },
     )
 

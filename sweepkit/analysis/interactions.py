@@ -25,6 +25,7 @@ from sweepkit.analysis.table import (
     table,
     varied,
 )
+from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["combinations", "pairs"]
 
@@ -71,6 +72,7 @@ def pairs(
     [0.333]
     """
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
+    t, left = unrefined(t)
     passed_and_failed(t, errors)
     parameters = [p.coarser(bins) for p in _several(t, 2)]
     whole = {p.name: p for p in t.parameters}
@@ -116,7 +118,7 @@ def pairs(
     for rank, frame in enumerate(frames, 1):
         frame.insert(0, "rank", rank)
     result = pd.concat(frames, ignore_index=True)
-    result.attrs["basis"] = ", ".join(result["basis"].unique())
+    result.attrs["basis"] = left_out(", ".join(result["basis"].unique()), left)
     return result
 
 
@@ -239,6 +241,7 @@ def combinations(
     if not 1 <= order <= 4:
         raise ValueError(f"order={order!r} must lie between 1 and 4")
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
+    t, left = unrefined(t)
     outcome = passed_and_failed(t, errors)
     parameters = [p.coarser(bins) for p in _several(t, 1)]
     keep = np.flatnonzero(outcome <= FAILED)
@@ -270,9 +273,10 @@ def combinations(
         "high", "best_part", "best_part_rate", "excess", "excess_low", "part_of",
     ]  # fmt: skip
     result = pd.DataFrame(rows, columns=columns)
-    result.attrs["basis"] = (
+    result.attrs["basis"] = left_out(
         f"{n_cells} combinations of up to {order} values, intervals at {100 * level:g} % for all "
-        "of them together"
+        "of them together",
+        left,
     )
     if not rows:
         result.attrs["note"] = "no combination fails surely more than its parts"

@@ -40,6 +40,7 @@ from sweepkit.analysis.table import (
     UnanswerableError,
     table,
 )
+from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["convergence", "failure_interval", "failure_rate", "held_up", "rate"]
 
@@ -251,6 +252,7 @@ def convergence(
     As in `anytime_interval`.
     """
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
+    t, left = unrefined(t)
     if run_weights(t) is not None:
         raise UnanswerableError(
             "these runs carry unequal weights, which no order of arrival reflects; use rate(ds)"
@@ -290,7 +292,7 @@ def convergence(
         if recorded
         else f"finished runs in a random order (seed {seed}), as none is recorded or all are done"
     )
-    frame.attrs["basis"] = "in progress"
+    frame.attrs["basis"] = left_out("in progress", left)
     return frame
 
 

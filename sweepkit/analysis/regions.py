@@ -28,6 +28,7 @@ from sweepkit.analysis.table import (
     table,
     varied,
 )
+from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["Regions", "regions"]
 
@@ -211,11 +212,7 @@ def regions(
     if not shares or not all(0 < share < 1 for share in shares):
         raise ValueError(f"shares={shares!r} must lie between 0 and 1, as 0.05 does")
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
-    if t.stage is not None:
-        raise UnanswerableError(
-            "refined runs crowd where designs fail, which would pass for density; select one "
-            "stage, as in ds.where(ds['stage'] == 0, drop=True)"
-        )
+    t, left_aside = unrefined(t)
     outcome = passed_and_failed(t, errors, least=5)
     parameters = [_fine(t, p) for p in varied(t) if p.n > 1]
     if not parameters:
@@ -248,7 +245,9 @@ def regions(
         left &= ~box.inside(codes)
         if not box.restricted:
             break
-    return Regions(pd.DataFrame(rows), pd.concat(seen, ignore_index=True), t, errors)
+    boxes = pd.DataFrame(rows)
+    boxes.attrs["basis"] = left_out(", ".join(boxes["basis"].unique()), left_aside)
+    return Regions(boxes, pd.concat(seen, ignore_index=True), t, errors)
 
 
 def _fine(t: Table, p: Coded) -> Coded:

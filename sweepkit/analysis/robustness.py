@@ -24,6 +24,7 @@ from sweepkit.analysis.table import (
     spread,
     table,
 )
+from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["robustness"]
 
@@ -104,8 +105,7 @@ def robustness(
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     if not t.design:
         raise UnanswerableError("no parameter has the role 'design', so there is nothing to choose")
-    if t.stage is not None:
-        raise UnanswerableError("refined runs do not share scenarios; select one stage")
+    t, left = unrefined(t)
     outcome = t.counted(errors)
     if not (outcome <= FAILED).any():
         raise UnanswerableError(f"none of {t.n} runs has passed or failed yet")
@@ -161,7 +161,7 @@ def robustness(
         coords={**split.coords, "quantile": q},
         attrs={
             "of": name,
-            "basis": basis_sentence(counts),
+            "basis": left_out(basis_sentence(counts), left),
             "criteria": ", ".join(used),
             "note": "; ".join(notes),
         },

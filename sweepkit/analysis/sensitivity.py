@@ -26,6 +26,7 @@ from sweepkit.analysis.table import (
     shown,
     table,
 )
+from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["importance"]
 
@@ -52,6 +53,8 @@ def importance(
     On a complete grid the shares are exact, from weighted means over dims. On scattered runs S1
     and S2 of a numeric output are the explained variances of an additive model in cosines of
     each parameter's rank and of their products, less what noise would explain; ST is unknown.
+    Of passing and failing, scattered runs tell KS and lift alone. A refined grid is taken without
+    its refinements.
 
     Parameters
     ----------
@@ -101,15 +104,11 @@ def importance(
         failed=failed,
         requirements=requirements,
         errors=errors if of_failed else "fail",
-        weights=weights,
     )
+    t, left = unrefined(t)
+    t = t if weights is None else table(t, weights=weights)
     y = _failures(t, errors) if of_failed else _output(t, of)
     known = ~np.isnan(y)
-    if t.stage is not None and t.volume is None:
-        raise UnanswerableError(
-            "these runs hold several stages, and refined runs crowd where designs fail; select "
-            "one stage, or give each run its share of the space in a coordinate 'volume'"
-        )
     names = [p.name for p in t.parameters]
     result = _Indices.empty(len(names))
     if t.grid and known.all() and t.volume is None:
@@ -124,6 +123,13 @@ def importance(
             "unknown; KS and lift use the others"
         )
         basis = "the finished runs of an incomplete grid"
+    elif of_failed:
+        _noise_alone(t, y, known, result)
+        basis = f"distances between passed and failed of {int(known.sum())} scattered runs"
+        result.notes.append(
+            "S1, ST and S2 of passing and failing need a complete grid: models fitted to scattered "
+            "ones and zeros misrank failures at the ends of a range; of= a numeric output has an S1"
+        )
     else:
         _fitted(t, y, known, result)
         basis = f"additive model of {int(known.sum())} scattered runs"
@@ -145,6 +151,7 @@ def importance(
     rank[order] = np.arange(1, len(names) + 1)
     if not of_failed:
         result.notes.append("lift is of failures only, so it is NaN for an output")
+    basis = left_out(basis, left)
     return _dataset(names, result, ks, lift, lift_at, rank, basis, ranked_by, of)
 
 
@@ -272,6 +279,15 @@ def _between(codes: Codes, n: int, deviation: Floats, weights: Floats | None) ->
     total = np.bincount(codes, weights=w, minlength=n)
     used = mass > 0
     return float((total[used] ** 2 / mass[used]).sum() / mass.sum())
+
+
+def _noise_alone(t: Table, y: Floats, known: NDArray[np.bool_], result: _Indices) -> None:
+    values = y[known]
+    result.variance = float(values.var())
+    repeats = t.points
+    result.noise = (
+        0.0 if repeats is None else _noise(values, repeats.of[known]) / result.variance
+    )
 
 
 def _fitted(t: Table, y: Floats, known: NDArray[np.bool_], result: _Indices) -> None:

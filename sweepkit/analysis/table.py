@@ -10,7 +10,7 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sweepkit.requirements import Requirement
 from sweepkit.status import Status
+
+if TYPE_CHECKING:
+    from sweepkit.analysis.refined import Shares
 
 __all__ = ["Coded", "UnanswerableError", "Table", "table"]
 
@@ -249,6 +252,20 @@ class Table:
             raise ValueError(f"errors={errors!r} is neither 'apart' nor 'fail'")
         return np.where(self.outcome == ERRORED, np.int8(FAILED), self.outcome)
 
+    def shares(self, errors: Errors = "apart") -> Shares | None:
+        """What each run of a grid and its refinements stands for; None for scattered runs."""
+        from sweepkit.analysis.refined import shares  # which stands on this module
+
+        if errors == "apart":
+            return self._shares
+        return shares(self, self.counted(errors))
+
+    @cached_property
+    def _shares(self) -> Shares | None:
+        from sweepkit.analysis.refined import shares
+
+        return shares(self, self.outcome)
+
     def point(self, run: int) -> dict[str, Any]:
         """Values of the parameters of one run, by flat position."""
         index = np.unravel_index(run, self.shape) if self.shape else ()
@@ -334,6 +351,8 @@ def table(
         raise UnanswerableError(f"the Dataset holds no runs: its sizes are {dict(ds.sizes)}")
     required = _required(ds, failed, requirements, errors)
     outcome = _outcome(ds, failed, required, dims, shape)
+    if (outcome == PENDING).any():
+        outcome[(outcome == PENDING) & ~_unmasked(ds, dims, shape)] = SKIPPED
     coded = Table(
         ds=ds,
         dims=dims,
@@ -419,15 +438,15 @@ def combined(parts: Iterable[tuple[Codes, int]], n: int) -> tuple[NDArray[np.int
 
 def dim_codes(t: Table, dim: str, roles: Sequence[str]) -> tuple[Codes, int]:
     """Which distinct point of the parameters with `roles` a run has along one dim."""
-    along = [p for p in t.parameters if p.dims == (dim,)]
-    kept = [p for p in along if p.role in roles]
+    there = [p for p in t.parameters if p.dims == (dim,)]
+    kept = [p for p in there if p.role in roles]
     axis = t.dims.index(dim)
     size = t.shape[axis]
     if not kept:
         return np.zeros(1, dtype=np.int64), 1
-    if len(kept) == len(along):
+    if len(kept) == len(there):
         return np.arange(size), size
-    rows = [pd.factorize(_along(t, p.name))[0] for p in kept]
+    rows = [pd.factorize(along(t, p.name))[0] for p in kept]
     codes, _ = pd.factorize(combined([(r, int(r.max()) + 1) for r in rows], size)[0])
     return codes, int(codes.max()) + 1 if size else 0
 
@@ -468,10 +487,16 @@ def axis_codes(t: Table, k: int) -> Codes:
     return axis.codes[: t.shape[k] * step : step]
 
 
-def _along(t: Table, name: str) -> NDArray[Any]:
+def along(t: Table, name: str) -> NDArray[Any]:
+    """A parameter's own values over the run dims that it lies along."""
     base, component = split_component(name, t.ds)
-    along: NDArray[Any] = _components(t.ds[base], t[name].dims)[component]
-    return along
+    values: NDArray[Any] = _components(t.ds[base], t[name].dims)[component]
+    return values
+
+
+def spread_over(t: Table, dims: tuple[str, ...], values: NDArray[Any]) -> NDArray[Any]:
+    """Values over some of the run dims, one per run."""
+    return _spread(values, dims, t.dims, t.shape)
 
 
 def _components(array: xr.DataArray, dims: tuple[str, ...]) -> NDArray[Any]:
@@ -543,6 +568,28 @@ def _outcome(
     outcome[done & (fails == 1)] = FAILED
     outcome[done & np.isnan(fails)] = PENDING
     return outcome
+
+
+def _unmasked(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which points the sweep's masks keep, as far as these are text.
+
+    A run that a mask leaves out is marked as skipped when its block comes up, so until then it
+    looks like one that is still to come.
+    """
+    from sweepkit.expressions import parse
+
+    kept = np.ones(shape, dtype=bool)
+    for mask in declared(ds).get("masks", ()):
+        if "text" not in mask:
+            continue
+        expression = parse(mask["text"])
+        if not all(name in ds.variables for name in expression.names):
+            continue
+        at = {name: ds[name].variable for name in expression.names}
+        holds = expression.holds(at, run_dims=dims)
+        own = tuple(d for d in dims if d in holds.dims)
+        kept &= _spread(holds.transpose(*own).values, own, dims, shape).reshape(shape)
+    return kept.reshape(-1)
 
 
 def _failed(

@@ -105,6 +105,10 @@ def test_too_little_is_refused():
         regions(grid(np.ones(10), a=range(10)))
     with pytest.raises(UnanswerableError, match="1 errored"):
         regions(grid([0], [2], a=[1]))
+
+
+def test_refined_runs_are_left_out():
     ds = tilted()
-    with pytest.raises(UnanswerableError, match="select one stage"):
-        regions(ds.assign_coords(stage=("sample", np.arange(4000) % 2)))
+    got = regions(ds.assign_coords(stage=("sample", np.arange(4000) % 2)))
+    assert got.boxes["n_run"].max() <= 2000
+    assert got.boxes.attrs["basis"].endswith("of stage 0, 2000 refined runs left out")
