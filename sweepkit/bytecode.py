@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sweepkit.digest import reduced
-from sweepkit.spelling import Spelling, by_type
+from sweepkit.spelling import Spelling
 
 __all__ = ["Code", "read_code"]
 
@@ -74,7 +74,7 @@ def read_code(code: types.CodeType) -> Code:
         if index in inside:
             value = inside[index].digest
         elif step.name in _CONSTANT:
-            value = Spelling(by_type)(value)
+            value = Spelling()(value)
         own.append(f"{name} {value}")
     return Code(
         reduced(own, edges),

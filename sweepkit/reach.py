@@ -227,7 +227,9 @@ class Reach:
                 closure[variable] = cell.cell_contents
             except ValueError:  # not assigned yet
                 self.unresolved.append(f"closure {variable}{inside}")
-        for kind, *chain in sorted(read.used | {("closure", variable) for variable in closure}):
+        loaded = {name for kind, name, *_ in read.used if kind == "closure"}
+        whole = {("closure", variable) for variable in closure if variable not in loaded}
+        for kind, *chain in sorted(read.used | whole):
             if kind == "global":
                 self.follow(part, function.__globals__, chain, home)
             elif chain[0] in closure:

@@ -6,6 +6,8 @@ import io
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -223,17 +225,23 @@ class _Told(BackendArray):
         self._check_layout()
         return values
 
+    def _layout(self) -> dict[str, Any]:
+        """Metadata of the array as it is now; of the root's copy where its own is damaged."""
+        for parts in ((self._name, "zarr.json"), ("zarr.json",)):
+            with suppress(OSError, ValueError):
+                said = json.loads(Path(self._path, *parts).read_text())
+                if len(parts) == 1:
+                    said = said["consolidated_metadata"]["metadata"].get(self._name, {})
+                return dict(said)
+        return {}
+
     def _check_layout(self) -> None:
         """Refuse values of an array made anew since: decoded as before, they are other values."""
         kept = self._variable.encoding
         then = [kept["dtype"].name if kept["dtype"].kind in "biufc" else None, *kept["chunks"]]
-        try:
-            with io.open(os.path.join(self._path, self._name, "zarr.json")) as file:  # noqa: UP020
-                said = json.load(file)
-            chunks = said["chunk_grid"]["configuration"]["chunk_shape"]
-            now = [said["data_type"] if then[0] is not None else None, *chunks]
-        except FileNotFoundError:
-            now = []
+        said = self._layout()
+        chunks = said["chunk_grid"]["configuration"]["chunk_shape"] if said else []
+        now = [said["data_type"] if then[0] is not None else None, *chunks] if said else []
         if now != then:
             raise OutdatedError(
                 f"{self._path}: variable {self._name!r} was stored anew since this Dataset was "

@@ -8,13 +8,16 @@ import inspect
 import linecache
 import textwrap
 import types
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 from sweepkit.bytecode import read_code
 from sweepkit.digest import digest_of
-from sweepkit.spelling import Spelling, by_type
+from sweepkit.spelling import Spelling
 
 __all__ = ["normal_form", "source_digest"]
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _UNSAID = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores"}
 
@@ -24,36 +27,42 @@ def source_digest(code: types.CodeType, digest: str, scope: dict[str, Any]) -> s
 
     The file may have been edited since, and a line may hold several lambdas.
     """
-    lines = linecache.getlines(code.co_filename, scope)
-    owner = code.co_qualname.rpartition(".")[0].rpartition(".")[2]
-    arguments = ", ".join(name for name in code.co_freevars if name != "__class__")
+    for node in _candidates(code, linecache.getlines(code.co_filename, scope)):
+        made = (c for c in _compiled(node, code) if c.co_name == code.co_name)
+        if any(read_code(one).digest == digest for one in made):
+            arguments = ast.arguments(**(vars(node.args) | {"defaults": [], "kw_defaults": []}))
+            return digest_of(normal_form([arguments, node.body]))
+    return ""
+
+
+def _candidates(code: types.CodeType, lines: list[str]) -> Iterator[Function]:
+    """Functions of the name, where the code is said to stand."""
     texts = ["".join(inspect.getblock(lines[code.co_firstlineno - 1 :]))] if lines else []
     if code.co_name == "<lambda>":  # the lines it stands on need not be a statement
         texts.append("".join(lines))
     for text in texts:
         with contextlib.suppress(SyntaxError, ValueError):
             for node in ast.walk(ast.parse(textwrap.dedent(text))):
-                if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                    continue
-                if getattr(node, "name", "<lambda>") != code.co_name:
-                    continue
-                frame = ast.parse(f"def _({arguments}):\n class _: pass")
-                outer: Any = frame.body[0]
-                if owner.isidentifier():  # for __class__ and the private names
-                    outer.body[0].name = owner
-                    outer = outer.body[0]
-                outer.body = [ast.Expr(node) if isinstance(node, ast.Lambda) else node]
-                ast.fix_missing_locations(frame)
-                flags = code.co_flags & annotations.compiler_flag
-                made = compile(frame, "", "exec", flags=flags, dont_inherit=True)
-                if any(
-                    read_code(c).digest == digest for c in _codes(made) if c.co_name == code.co_name
-                ):
-                    arguments_only = ast.arguments(
-                        **(vars(node.args) | {"defaults": [], "kw_defaults": []})
-                    )
-                    return digest_of(normal_form([arguments_only, node.body]))
-    return ""
+                if isinstance(node, Function) and getattr(node, "name", "<lambda>") == code.co_name:
+                    yield node
+
+
+def _compiled(node: Function, code: types.CodeType) -> list[types.CodeType]:
+    """Code objects of a function, compiled amid the names and the class that `code` was amid."""
+    owner = code.co_qualname.rpartition(".")[0].rpartition(".")[2]
+    arguments = ", ".join(name for name in code.co_freevars if name != "__class__")
+    frame = ast.parse(f"def _({arguments}):\n class _: pass")
+    outer: Any = frame.body[0]
+    if owner.isidentifier():  # for __class__ and the private names
+        outer.body[0].name = owner
+        outer = outer.body[0]
+    outer.body = [ast.Expr(node) if isinstance(node, ast.Lambda) else node]
+    ast.fix_missing_locations(frame)
+    flags = code.co_flags & annotations.compiler_flag
+    try:
+        return _codes(compile(frame, "", "exec", flags=flags, dont_inherit=True))
+    except (SyntaxError, ValueError):
+        return []
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:
@@ -68,7 +77,7 @@ def _is_text(node: object) -> bool:
 def normal_form(node: object) -> str:
     """Text of a syntax tree without docstrings and annotations; the same in every Python."""
     if isinstance(node, ast.Constant):
-        return Spelling(by_type)(node.value)
+        return Spelling()(node.value)
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         return f"Assign({normal_form([node.target])},{normal_form(node.value)})"
     if isinstance(node, ast.Assign):

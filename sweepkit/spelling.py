@@ -14,7 +14,7 @@ import numpy as np
 from sweepkit.digest import digest_of
 from sweepkit.objects import name_of, type_name
 
-__all__ = ["Spelling", "TooLargeError", "by_type"]
+__all__ = ["Spelling", "TooLargeError"]
 
 _MOST_ITEMS = 1_000_000
 _DEEPEST = 60
@@ -25,14 +25,12 @@ class TooLargeError(Exception):
     """The value has too many items, or is nested too deeply, to be compared."""
 
 
-def by_type(value: object, path: str) -> str:
-    return type_name(value)
-
-
 class Spelling:
     """Canonical text of a value; what is not plain data goes to `other(value, path)`."""
 
-    def __init__(self, other: Callable[[object, str], str]) -> None:
+    def __init__(
+        self, other: Callable[[object, str], str] = lambda value, path: type_name(value)
+    ) -> None:
         self.other = other
         self.n_left = _MOST_ITEMS
         self.open: list[int] = []
@@ -93,7 +91,7 @@ class Spelling:
         """Text of a NumPy array, by dtype, shape and bytes."""
         if issubclass(kind, np.dtype):
             return f"dtype {value!r}"
-        if issubclass(kind, np.void) or not issubclass(kind, np.ndarray):
+        if not issubclass(kind, np.ndarray):
             return None
         if issubclass(kind, np.ma.MaskedArray):
             mask = np.ma.getmaskarray(value)

@@ -67,7 +67,7 @@ def finish(start: Start) -> Callable[..., str]:
 
     def finished(code: str, *arguments: object) -> str:
         process = start(code, *arguments)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=1800)
         assert process.returncode == 0, f"exit code {process.returncode}\n{out}\n{err}"
         return out
 

@@ -222,8 +222,9 @@ def test_whatever_the_order_of_arrival_and_flushes_the_store_holds_each_result_a
 def test_blocks_write_to_a_real_store(store: str) -> None:
     target = ZarrStore(store)
     shape = memory()
+    said: dict[str, Any] = {"parameters": []}
     with target.hold():
-        target.create(shape.layout, [parameter("a", range(5)), parameter("b", range(3))], {})
+        target.create(shape.layout, [parameter("a", range(5)), parameter("b", range(3))], said)
         blocks = Blocks(target)
         blocks.put(2, cells_of([0, 2], log={1: "é"}))
         blocks.close()

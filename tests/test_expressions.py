@@ -315,6 +315,8 @@ def test_a_quantity_is_not_true_or_false() -> None:
         held("steps and x > 1", steps=runs(3), x=runs(1))
     with pytest.raises(ExpressionError, match=r"'kind' \(str\) is not true or false"):
         held("kind", kind=runs("a"))
+    with pytest.raises(ExpressionError, match=r"'kind' \(str\) is not a number"):
+        held("abs(kind) > 1", kind=runs("a"))
 
 
 def test_strings_compare_whatever_they_are_stored_as() -> None:

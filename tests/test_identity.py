@@ -3,9 +3,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import datetime
+import decimal
 import enum
 import functools
 import importlib
+import importlib.machinery
 import inspect
 import json
 import linecache
@@ -386,6 +388,57 @@ def test_a_helper_reached_through_a_module_is_seen(modules: Any) -> None:
     assert changes(old, new) == ["function 'physics.rollout' changed"]
 
 
+def test_a_module_in_a_closure_or_as_a_value_is_seen(modules: Any) -> None:
+    closure = (
+        "def make(ph):\n def run(x): return ph.law(x)\n return run\nsimulate = make(physics)\n"
+    )
+    for use in (closure, "def simulate(x): return max(physics)\n"):
+        use = "import physics\n" + use
+        modules("physics", physics="def law(x): return x\n")
+        old = identity_of(use)
+        modules("physics", physics="def law(x): return -x\n")
+        said = changes(old, identity_of(use))
+        assert said in (["function 'physics.law' changed"], ["module 'physics' changed"])
+
+
+def test_a_module_made_by_hand_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(code: str) -> Identity:
+        plant = types.ModuleType("plant")
+        exec(code, vars(plant))
+        monkeypatch.setitem(sys.modules, "plant", plant)
+        return identity_of("import plant\ndef simulate(x): return plant.law(x)\n")
+
+    old, new = made("def law(x): return x"), made("def law(x): return -x")
+    assert changes(old, new) == ["function 'plant.law' changed"]
+
+
+def test_a_package_imported_inside_the_function_is_seen(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its submodules too, also by relative imports; a compiled one by its bytes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "craft"
+    folder.mkdir()
+    files = {"__init__.py": "", "hull.py": "from . import keel\n", "keel.py": "DEPTH = 1\n"}
+    files["fast" + importlib.machinery.EXTENSION_SUFFIXES[0]] = "no code"
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    use = (
+        "def simulate(x):\n    import numpy.linalg, gone\n    from craft import hull, fast\n"
+        "    return hull, fast\n"
+    )
+    old = identity_of(use)
+    assert old.parts["gone"] == "unresolved"
+    for name, part in {"keel.py": "craft.keel", list(files)[-1]: "craft.fast"}.items():
+        (folder / name).write_text(files[name] + " + 1\n" if name != "keel.py" else "DEPTH = 2\n")
+        importlib.invalidate_caches()
+        for cached in folder.glob("__pycache__/*"):
+            cached.unlink()
+        assert changes(old, identity_of(use)) == [f"module '{part}' changed"]
+        (folder / name).write_text(files[name])
+    assert not {"craft", "craft.hull"} & set(sys.modules)
+
+
 def test_a_module_imported_inside_the_function_is_seen_loaded_or_not(modules: Any) -> None:
     files = {"wheels": "R = 0.3\n", "physics": "import wheels\ndef rollout(x: int): return x\n"}
     use = "def simulate(x):\n    from physics import rollout\n    return rollout(x)\n"
@@ -537,6 +590,11 @@ def test_closures_are_seen() -> None:
     assert len(told(code.format(1, "x"), code.format(1, "-x"))) == 1
 
 
+def test_a_closure_variable_that_is_not_assigned_yet_is_unresolved() -> None:
+    code = "def make():\n def run(): return later\n return run\n later = 1\nsimulate = make()"
+    assert identity_of(code).parts["closure later"] == "unresolved"
+
+
 def test_a_lambda_is_told_apart_from_its_neighbour() -> None:
     code = "pair = (lambda x: x + 1, lambda x: {})\nsimulate = pair[1]\n"
     old, new = identity_of(code.format("x + 2")), identity_of(code.format("x + 3"))
@@ -575,7 +633,8 @@ def test_a_decorated_function_is_seen_through_its_wrapper(decorator: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "function", [len, math.sin, np.sin, np.where, np.linalg.norm, str.upper, json.dumps, dict]
+    "function",
+    [len, [].append, math.sin, np.sin, np.where, np.linalg.norm, str.upper, json.dumps, dict],
 )
 def test_an_installed_function_is_known_by_its_name(function: Callable[..., object]) -> None:
     assert identify(function).digest == identify(function).digest
@@ -620,12 +679,51 @@ def test_dataclasses_and_enums_are_seen() -> None:
     assert told(code, code.replace("Car()", "Car(2.0)")) == ["value 'CAR.mass' changed"]
 
 
+def test_every_kind_of_attribute_of_a_class_is_seen() -> None:
+    code = """
+    import functools
+    class Plant:
+        @staticmethod
+        def law(x): return x + 1
+        @classmethod
+        def make(cls): return cls() or 2
+        @functools.cached_property
+        def mass(self): return 3
+        def push(self, force): return force
+        weak = functools.partialmethod(push, 4)
+        @property
+        def height(self): return 5
+        @height.setter
+        def height(self, value): self.z = 6
+    def simulate(x): return Plant
+    """
+    for number, part in {
+        1: "function 'Plant.law'",
+        2: "function 'Plant.make'",
+        3: "function 'Plant.mass'",
+        4: "attribute 'Plant.weak arguments'",
+        5: "function 'Plant.height'",
+        6: "function 'Plant.height setter'",
+    }.items():
+        changed = re.sub(rf"\b{number}\b", "0", code)
+        assert told(code, changed) == [f"{part} changed"]
+
+
+def test_an_attribute_of_a_function_is_seen() -> None:
+    code = "def law(x): return x\nlaw.gain = {}\ndef simulate(x): return law(x) * law.gain\n"
+    assert told(code.format(1), code.format(2)) == ["attribute 'law.gain' changed"]
+
+
 # Values.
 
 
 class Colour(enum.Enum):
     RED = 1
     BLUE = 2
+
+
+class Metres(float):
+    pass
 
 
 @dataclasses.dataclass
@@ -699,6 +797,11 @@ GRID = xr.DataArray([[1.0, 2.0]], dims=("x", "y"), coords={"y": [0, 1]}, name="l
         (np.float64, np.float64, np.float32),
         (types.SimpleNamespace(a=1), types.SimpleNamespace(a=1), types.SimpleNamespace(a=2)),
         (slice(1, 2), slice(1, 2), slice(1, 3)),
+        (range(3), range(3), range(4)),
+        (decimal.Decimal("1.5"), decimal.Decimal("1.5"), decimal.Decimal("2.5")),
+        (np.dtype("f8"), np.dtype(float), np.dtype("f4")),
+        ({"f": math.sin}, {"f": math.sin}, {"f": math.cos}),
+        (Metres(1.5), Metres(1.5), Metres(2.5)),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -722,6 +825,18 @@ def test_what_is_not_plain_data_is_opaque_and_listed() -> None:
     code = "import threading, random\nLOCK = threading.Lock()\nSTATE = {'r': random.Random(0)}\n"
     identity = identity_of(code + "def simulate():\n    with LOCK: return STATE\n")
     assert identity.opaque == ("LOCK", "STATE['r']")
+
+
+def test_what_would_be_computed_to_be_read_is_opaque() -> None:
+    pytest.importorskip("dask")
+    scope = cell("def simulate(): return LAZY, TABLE, STEP\n")
+    scope |= {"LAZY": GRID.chunk(), "TABLE": GRID.to_dataset().chunk(), "STEP": pd.offsets.Day(2)}
+    assert identify(scope["simulate"]).opaque == ("LAZY", "STEP", "TABLE")
+
+
+def test_a_type_for_annotations_is_not_opaque() -> None:
+    code = "import typing\nMaybe = typing.Optional[int]\ndef simulate(x: Maybe): return Maybe\n"
+    assert identity_of(code).opaque == ()
 
 
 def test_a_value_with_too_many_items_is_opaque() -> None:
@@ -819,6 +934,8 @@ def test_the_culprit_of_a_failed_pickle_is_named(tmp_path: pathlib.Path) -> None
         class Plant:
             def __init__(self): self.lock = lock
         PLANT = Plant()
+        class Locked:
+            own = lock
         TABLE = {"a": [1, lock]}
         def helper(): return lock
         def simulate(): return helper()
@@ -846,6 +963,7 @@ def test_the_culprit_of_a_failed_pickle_is_named(tmp_path: pathlib.Path) -> None
         "default": "default 'x' (a _thread.lock) of 'default'",
         "PLANT": "attribute 'lock' (a _thread.lock) of a Plant",
         "lock": "a _thread.lock",
+        "Locked": "attribute 'own' (a _thread.lock) of class 'Locked'",
     }.items():
         assert pickling_culprit(scope[name]) == culprit
 

@@ -293,11 +293,11 @@ def test_a_kill_at_some_changes_of_the_file_system_loses_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_kill_at_every_change_of_the_file_system_loses_nothing(
+def test_a_kill_at_many_changes_of_the_file_system_loses_nothing(
     tmp_path: Path, finish: Callable[..., str], name: str
 ) -> None:
-    said = killed(tmp_path, finish, [name], 10**6)[name]
-    assert said["tried"] == said["changes"]
+    said = killed(tmp_path, finish, [name], 60)[name]
+    assert said["tried"] == min(60, int(str(said["changes"])))
 
 
 # --- kills and interrupts from outside, with workers -------------------------------------------

@@ -55,7 +55,7 @@ RUNNING = {
     "streams",
     "sweep",
 }
-READING = {"analysis", "export", "reading", "views"}
+READING = {"analysis", "export", "reading", "stages", "views"}
 FRONT = {"cli", "workbench"}
 
 MAY_IMPORT = {
@@ -212,6 +212,8 @@ def test_importing_the_package_loads_no_library_and_no_module_of_its_own() -> No
 def test_a_worker_starts_without_xarray_pandas_or_a_store() -> None:
     loaded = loaded_by("import sweepkit.evaluate")
     assert not loaded & {"xarray", "pandas", "scipy", "zarr", "joblib"}
+    loaded = loaded_by("import sweepkit.fleet")
+    assert not loaded & {"xarray", "pandas", "scipy", "zarr"}
 
 
 def test_a_sweep_is_declared_without_a_heavy_library_a_store_or_joblib() -> None:

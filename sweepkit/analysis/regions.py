@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,19 @@ BETA_SQUARED = 0.25
 EXACT_CODES = 30_000
 """Up to here every distinct value is a limit; beyond, quantile bins are."""
 
-MAX_SEARCHED = 200_000
-MIN_FAILURES = 5_000
-"""More runs than this are searched in a random part that holds so many failures; figures are
-always of all runs."""
+MAX_SEARCHED = 40_000
+MIN_FAILURES = 2_000
+"""More runs than this are searched in a random part that holds so many failures; limits are then
+moved to their best places among all runs, and figures are always of all."""
+
+WINDOW = 2
+"""Bins on either side of a limit in which its best place is looked for among all values."""
+
+LEAST_COVERAGE = 0.005
+"""Of boxes after the first: less is a sliver that the limits of another box left over."""
+
+N_FIRSTS = 3
+"""Parameters whose best limits a box is grown from."""
 
 EARNED_P = 1e-3
 EARNED_F = 0.01
@@ -84,10 +93,11 @@ class Regions:
         ``text``, ``coverage`` (share of all failures inside), ``density`` (share of runs inside
         that fail), ``low``, ``high`` and ``basis`` of it, ``mass`` (share of all runs inside),
         ``n_run``, ``n_failed``; on held-out runs, by a box fitted without them,
-        ``held_out_density``, ``held_out_coverage``, ``held_out_n``; ``confirmed`` if both densities
-        are surely above twice the rate of the runs left, or half-way from it to 1.
+        ``held_out_density``, ``held_out_coverage``, ``held_out_n``; ``confirmed`` if by both
+        densities the odds of failing are surely (99 %) twice those of the runs left.
     trajectory : DataFrame
-        Every peeled box: ``box``, ``share``, ``step``, ``coverage``, ``density``, ``mass``,
+        Every box seen: ``box``, ``share`` (peeled at a step; 0 where grown), ``step``,
+        ``coverage``, ``density``, ``mass``,
         ``restricted`` (number of parameters with limits), ``limits``, ``front`` (no other box of
         the same search has both more coverage and more density).
     table : Table
@@ -167,9 +177,10 @@ def regions(
 ) -> Regions:
     """Where designs fail, as boxes of parameter limits.
 
-    Boxes are peeled by several shares and two criteria; of all boxes seen, the one with the best
-    F (beta 1/2) is taken, its limits are moved to their best places one by one, and limits whose
-    outside does not surely fail less are dropped. Then the same again among the runs left.
+    Boxes are peeled by several shares and two criteria, and grown from the best limits of single
+    parameters; of all boxes seen, the one with the best F (beta 1/2) is taken, its limits are
+    moved to their best places one by one, and limits whose outside does not surely fail less are
+    dropped. Then the same again among the runs left.
 
     Parameters
     ----------
@@ -232,7 +243,17 @@ def regions(
         box, trajectory = _search(
             parameters, [c[looked] for c in codes], fails[looked], shares, repeats
         )
-        row = _figures(t, parameters, box, codes, fails, left, errors)
+        finer, placed = list(parameters), list(codes)
+        for i in box.restricted:
+            if parameters[i].binned:
+                finer[i], placed[i], mask = _zoomed(t, parameters[i], known, box.allowed[i])
+                box = box.with_mask(i, mask)
+        if any(a is not b for a, b in zip(finer, parameters, strict=True)):
+            there = np.flatnonzero(left)
+            box = _polish(finer, [c[there] for c in placed], fails[there], box)
+        row = _figures(t, finer, box, placed, fails, left, errors)
+        if number > 1 and row["coverage"] < LEAST_COVERAGE:
+            break
         whole = (row["n_failed"], row["n_run"])
         row |= _confirm(parameters, codes, fails, left, held, shares, repeats, whole)
         if number > 1 and (not row["confirmed"] or not box.restricted):
@@ -242,7 +263,7 @@ def regions(
         trajectory["mass"] *= left.sum() / len(left)
         seen.append(trajectory)
         rows.append({"box": number, **row})
-        left &= ~box.inside(codes)
+        left &= ~box.inside(placed)
         if not box.restricted:
             break
     boxes = pd.DataFrame(rows)
@@ -267,6 +288,50 @@ def _fine(t: Table, p: Coded) -> Coded:
         codes=codes.astype(np.uint16),
         binned=False,
     )
+
+
+def _zoomed(
+    t: Table, p: Coded, known: NDArray[np.bool_], allowed: NDArray[np.bool_]
+) -> tuple[Coded, Codes, NDArray[np.bool_]]:
+    """A binned parameter with each value near the limits as a code of its own.
+
+    Returns it, its codes of the known runs, and the allowed codes.
+    """
+    at = np.flatnonzero(allowed)
+    near = np.zeros(p.n, dtype=bool)
+    for limit in (at[0], at[-1] + 1):
+        if 0 < limit < p.n:
+            near[max(limit - WINDOW, 0) : limit + WINDOW] = True
+    codes = p.codes[known]
+    those = np.flatnonzero(near[codes])
+    values = t.raw(p.name)[known][those]
+    own = np.unique(values)
+    bin_of = np.zeros(len(own), dtype=np.int64)
+    bin_of[np.searchsorted(own, values)] = codes[those]
+    plain = np.flatnonzero(~near)
+    # Bins and single values in the order of the values.
+    order = np.argsort(np.concatenate([plain, bin_of]), kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    finer = np.zeros(p.n, dtype=np.int64)
+    finer[plain] = place[: len(plain)]
+    new = finer[codes]
+    new[those] = place[len(plain) + np.searchsorted(own, values)]
+
+    def joined(ends: NDArray[Any]) -> NDArray[Any]:
+        exact = own if p.kind == "number" else _times(own, ends.dtype)
+        merged: NDArray[Any] = np.concatenate([ends[plain], exact.astype(ends.dtype)])[order]
+        return merged
+
+    zoomed = replace(
+        p, values=joined(p.values), lower=joined(p.lower), upper=joined(p.upper), codes=new
+    )
+    return zoomed, new, np.concatenate([allowed[plain], allowed[bin_of]])[order]
+
+
+def _times(seconds: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
+    times: NDArray[Any] = np.round(seconds * 1e9).astype(np.int64).astype(f"{dtype.kind}8[ns]")
+    return times
 
 
 def _held_out(t: Table, known: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
@@ -305,6 +370,9 @@ def _search(
             for step, (box, n_box, f_box) in enumerate(peeled):
                 boxes.append(box)
                 steps.append({"share": share, "step": step, "n_run": n_box, "n_failed": f_box})
+    for step, (box, n_box, f_box) in enumerate(_grow(parameters, codes, fails)):
+        boxes.append(box)
+        steps.append({"share": 0.0, "step": step, "n_run": n_box, "n_failed": f_box})
     trajectory = pd.DataFrame(steps)
     n, f = trajectory["n_run"].to_numpy(), trajectory["n_failed"].to_numpy()
     trajectory["coverage"], trajectory["density"] = f / fails.sum(), f / n
@@ -374,6 +442,51 @@ def _peel(
         n, f = n - n_gone, f - f_gone
         path.append((box, n, f))
     return path
+
+
+def _grow(
+    parameters: Sequence[Coded], codes: Sequence[Codes], fails: NDArray[np.bool_]
+) -> list[tuple[_Box, int, int]]:
+    """Boxes from the best limits of one parameter on, the next best limits added one by one.
+
+    Peeling cannot pass a bad end that lies before the worst one; these begin anywhere.
+    """
+    whole = _Box(tuple(np.ones(p.n, dtype=bool) for p in parameters))
+    total = int(fails.sum())
+    path = []
+    firsts = sorted(
+        (_limited(parameters, codes, fails, whole, i) for i in range(len(parameters))),
+        key=lambda found: -found[0],
+    )
+    for quality, box in firsts[:N_FIRSTS]:
+        while box.restricted:
+            inside = box.inside(codes)
+            path.append((box, int(inside.sum()), int((inside & fails).sum())))
+            rest = [i for i in range(len(parameters)) if i not in box.restricted]
+            found = [_limited(parameters, codes, fails, box, i) for i in rest]
+            better, wider = max(found, key=lambda one: one[0], default=(0.0, box))
+            if better <= quality + EARNED_F * quality or path[-1][2] == path[-1][1]:
+                break
+            quality, box = better, wider
+    return [one for one in path if one[1] >= min(LEAST_RUNS, len(fails)) and 0 < one[2] <= total]
+
+
+def _limited(
+    parameters: Sequence[Coded],
+    codes: Sequence[Codes],
+    fails: NDArray[np.bool_],
+    box: _Box,
+    i: int,
+) -> tuple[float, _Box]:
+    """A box with the best limits of one more parameter, and its F."""
+    p = parameters[i]
+    inside = box.inside(codes, but=i)
+    n = np.bincount(codes[i][inside], minlength=p.n).astype(np.float64)
+    f = np.bincount(codes[i][inside & fails], minlength=p.n).astype(np.float64)
+    total = int(fails.sum())
+    # Neither end open: the limits may lie anywhere.
+    mask = _best_mask(p, np.zeros(p.n, dtype=bool), n, f, total, 0.0)
+    return float(_quality(f[mask].sum(), n[mask].sum(), total)), box.with_mask(i, mask)
 
 
 def _peels(
@@ -550,11 +663,11 @@ def _confirm(
 
 
 def _raised(f: float, n: float, base: float) -> bool:
-    """Whether a density is surely twice the rate around it, or half-way from it to 1."""
+    """Whether the odds of failing are surely twice those of all runs."""
     if n < 1:
         return False
     low = float(failure_interval(f, n, level=0.99)[0])
-    return low > min(2 * base, (1 + base) / 2)
+    return low > 2 * base / (1 + base)
 
 
 def _limits(parameters: Sequence[Coded], box: _Box) -> dict[str, Any]:

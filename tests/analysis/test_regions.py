@@ -92,10 +92,33 @@ def test_replicates_do_not_confirm_what_few_points_show():
     assert not regions(ds).boxes["confirmed"].any()
 
 
-def test_cartpole_box_speaks_of_clusters():
-    got = regions(cartpole())
-    assert got.boxes["basis"].iloc[0] == "replicates"
-    assert got.boxes["density"].iloc[0] > 0.8
+def test_cartpole_fails_at_both_ends_of_length_and_with_the_delay():
+    got = regions(cartpole()).boxes
+    assert got["text"].tolist()[:4] == [
+        "length >= 2", "length <= 0.05", "length <= 0.1 and delay >= 2",
+        "length >= 1 and delay >= 4",
+    ]  # fmt: skip
+    assert got["density"].iloc[0] == 1
+    assert set(got["basis"]) == {"replicates"}
+    assert got["confirmed"].all()
+    assert got["coverage"].sum() > 0.85
+
+
+def test_limits_of_many_runs_are_exact_and_leave_no_slivers():
+    x = np.random.default_rng(0).random((4, 120_000))
+    failed = (x[0] > 0.65) & (x[1] < 0.3) | (x[2] > 0.85) & (x[3] > 0.5)
+    got = regions(sample(failed, **{f"p{k}": v for k, v in enumerate(x)})).boxes
+    assert len(got) == 2
+    assert (got["density"] == 1).all()
+    assert got["coverage"].sum() == pytest.approx(1)
+    assert got["limits"][0]["p0"][0] == pytest.approx(0.65, abs=1e-4)  # a bin is 0.004 wide
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_is_not_confirmed(seed):
+    rng = np.random.default_rng([seed, 50])
+    ds = sample(rng.random(2000) < 0.2, **{f"p{k}": rng.random(2000) for k in range(6)})
+    assert not regions(ds).boxes["confirmed"].any()
 
 
 def test_too_little_is_refused():

@@ -1,10 +1,14 @@
 """Every analysis on every state of a store: an answer, or a refusal that says why."""
 
+import signal
+
 import numpy as np
 import pytest
 import xarray as xr
 
+import sweepkit as sk
 import sweepkit.analysis as analysis
+from sweepkit.analysis.counts import finished_prefix
 from tests.analysis.planted import grid, in_random_order, sample
 
 RNG = np.random.default_rng(17)
@@ -100,6 +104,65 @@ def test_every_store_is_answered_or_refused_with_the_reason(call, store):
         return
     assert got is not None
     assert "basis" not in getattr(got, "attrs", {}) or got.attrs["basis"]
+
+
+def stopped(path, sweep, after):
+    """A real store whose sweep was stopped after so many runs."""
+    calls = 0
+
+    def counted(**point):
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            signal.raise_signal(signal.SIGINT)
+        return sweep.simulator(**point)
+
+    names = sweep.grid.names
+    code = f"lambda {', '.join(names)}: run(" + ", ".join(f"{n}={n}" for n in names) + ")"
+    simulator = eval(code, {"run": counted})
+    cut = sk.Sweep(simulator, sweep.grid, requirements=sweep.requirements, version="1")
+    with pytest.raises(KeyboardInterrupt):
+        sk.run(cut, path, backend="sequential", progress=False)
+    return sk.open(path)
+
+
+@pytest.fixture
+def written_at_once(monkeypatch):
+    import importlib
+
+    monkeypatch.setattr(importlib.import_module("sweepkit.run"), "SLOW", -1.0)
+
+
+@pytest.mark.usefixtures("written_at_once")
+@pytest.mark.parametrize("mask", [None, "a + b < 60"])
+@pytest.mark.parametrize("after", [40, 90, 160])
+def test_half_finished_store_bounds_its_final_rate_by_its_random_prefix(tmp_path, after, mask):
+    whole = sk.grid(a=[*range(20, 40), *range(20)], b=range(50))
+    points = whole if mask is None else whole.where(mask)
+    sweep = sk.Sweep(lambda a, b: {"y": a * b}, points, requirements=["y < 600"], version="1")
+    ds = stopped(tmp_path / "half.zarr", sweep, after)
+    t = analysis.table(ds)
+    prefix = finished_prefix(t)
+    done = int((ds["status"] == 1).sum())
+    assert after - 10 <= done <= after
+    assert len(prefix) >= min(after, 100) * 0.6
+    assert (ds["status"].values.reshape(-1)[prefix] == 1).all()
+    row = analysis.rate(ds).iloc[0]
+    assert row["basis"] == "in progress"
+    assert row["high"] - row["low"] < 0.6
+    a, b = np.meshgrid(np.arange(40), np.arange(50), indexing="ij")
+    fails = a * b >= 600
+    truth = fails.mean() if mask is None else fails[a + b < 60].mean()
+    assert row["low"] <= truth <= row["high"]
+    k = int((ds["y"].values.reshape(-1)[prefix] >= 600).sum())
+    n = int((a + b < 60).sum()) if mask else 2000
+    np.testing.assert_allclose(
+        [row["low"], row["high"]], analysis.anytime_interval(k, len(prefix), n), atol=0.05
+    )
+    ds = sk.run(sweep, tmp_path / "half.zarr", backend="sequential", progress=False)
+    row = analysis.rate(ds).iloc[0]
+    assert row["basis"] == "census"
+    assert row["low"] == row["high"] == pytest.approx(truth)
 
 
 @pytest.mark.parametrize("store", ["finished", "running", "not from sweepkit", "scattered"])

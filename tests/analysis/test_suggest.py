@@ -179,6 +179,49 @@ def test_replicates_go_where_the_rate_is_least_sure():
         suggest(grid([0, 1], a=[0, 1]), 3, goal="replicate")
 
 
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]"])
+def test_times_are_split_to_the_nanosecond(kind):
+    start = np.array(1_700_000_000_123_456_789 if kind[0] == "d" else 7, dtype=np.int64)
+    when = (start + np.arange(6) * 3_600_000_000_001).astype(kind)
+    change = when[2] + np.timedelta64(1_000_000_000_000, "ns")
+    ds = grid((when[:, None] > change) & (np.arange(4) >= 1)[None, :], when=when, a=np.arange(4.0))
+    for stage in (1, 2, 3):
+        points = suggest(ds, 8, explore=0, seed=stage).points
+        assert points["when"].dtype == kind
+        assert not set(zip(points["when"], points["a"], strict=True)) & (
+            set() if stage == 1 else set(zip(ds["when"].values, ds["a"].values, strict=True))
+        )
+        before = as_runs(ds) if stage == 1 else ds
+        more = sample((points["when"] > change) & (points["a"] >= 1), when=points["when"].to_numpy(),
+                      a=points["a"].to_numpy()).rename(sample="run")  # fmt: skip
+        more = more.assign_coords(stage=("run", np.full(len(points), stage)))
+        ds = xr.concat([before, more], dim="run")
+        assert refined_rate(ds)["undecided"].item() < 0.9 / stage
+    low, high = (ds["when"].values[ds["failed"].values == f] for f in (0, 1))
+    assert high.min() - low[low <= change].max() < np.timedelta64(3_600_000_000_001 // 2, "ns")
+    hour = "hour" in suggest(ds, 4, explore=0).points["reason"][0]
+    assert hour or "splits" in suggest(ds, 4, explore=0).points["reason"][0]
+
+
+def test_points_that_a_mask_leaves_out_are_not_suggested():
+    axis = np.linspace(0, 1, 9)
+    a, b = np.meshgrid(axis, axis, indexing="ij")
+    ds = grid(a > 0.45, np.where(a + b < 1.2, 1, 6), a=axis, b=axis)
+    ds = ds.assign_attrs(sweepkit=json.dumps({"masks": [{"text": "a + b < 1.2"}]}))
+    points = suggest(ds, 30).points
+    assert (points["a"] + points["b"] < 1.2).all()
+    row = refined_rate(ds).iloc[0]
+    # The space is what the mask leaves: a trapezium, of which a > 0.45 is about half.
+    assert row["low"] < 0.45 < row["high"]
+
+
+def test_replicated_points_bound_the_space_by_those_that_agree():
+    failed = np.random.default_rng(0).random((9, 12)) < np.linspace(0, 1, 9)[:, None]
+    ds = grid(failed, a=np.linspace(0, 1, 9), rep=("replicate", np.arange(12)))
+    row = refined_rate(ds).iloc[0]
+    assert row["low"] <= 0.5 <= row["high"]
+
+
 def test_what_tells_nothing_is_refused():
     for failed, status in ((0, 1), (1, 1), (0, 2), (0, 0)):
         ds = grid(np.full(4, failed), np.full(4, status), a=np.arange(4.0))

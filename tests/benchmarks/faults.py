@@ -121,7 +121,7 @@ try:
     for i, y in enumerate(np.ma.filled(found, None).tolist()):
         if isinstance(y, (int, float)):
             values[i] = float(y)
-        elif y is not None:
+        elif "ErrorSnapshot" in str(y):
             errors[i] = str(y)
 except Exception as fault:
     errors[-1] = repr(fault)

@@ -108,7 +108,7 @@ def drive(start: Start, tmp_path: Path) -> Callable[..., Driver]:
     return lambda **how: Driver(start, tmp_path, **how)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_an_interrupt_keeps_what_is_finished(drive: Any, times: int) -> None:
     driver = drive(runs=60)
     driver.expect("running")
@@ -129,7 +129,9 @@ def test_an_interrupt_keeps_what_is_finished(drive: Any, times: int) -> None:
     assert sorted(again.ledger()) == list(range(60))
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.7, 1.3])
+@pytest.mark.parametrize(
+    "delay", [0.7, *(pytest.param(one / 5, marks=pytest.mark.slow) for one in range(12))]
+)
 def test_an_interrupt_at_the_beginning_is_one_too(drive: Any, delay: float) -> None:
     driver = drive(runs=1000)
     processes: list[psutil.Process] = []
@@ -168,7 +170,9 @@ def test_being_terminated_keeps_what_is_finished(drive: Any) -> None:
     assert driver.done() == set(driver.ledger())
 
 
-@pytest.mark.parametrize("hang", HANGS)
+@pytest.mark.parametrize(
+    "hang", ["c", *(pytest.param(one, marks=pytest.mark.slow) for one in ("python", "child"))]
+)
 def test_a_killed_driver_leaves_no_orphan_and_no_lock(
     drive: Any, tmp_path: Path, hang: str
 ) -> None:

@@ -11,7 +11,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from sweepkit.status import Status
 
 ROOT = Path(__file__).parents[2]
 SEED = 20
-QUICK = {"rename": 6, "write": 12, "fsync": 1, "unlink": 3, "mkdir": 12}
+QUICK = {"rename": 6, "write": 12}
 """Calls that some thread of a session certainly makes."""
 
 MOST = 400
@@ -44,6 +43,7 @@ TRIED = [
     for fault in FAULTS
     if (call, fault) != ("unlink", "full")
 ]
+SAMPLE = [one for one in TRIED if one.values[0] in ("rename", "write")]
 
 DRIVER = """
 import os, sys
@@ -171,9 +171,6 @@ class Place:
         assert final[1, 2] == Status.ERROR
         assert sk.verify(self.store).empty
         assert not list(self.folder.rglob("*.partial"))
-        before = len(self.ledger())
-        assert self.drive(n) == 0
-        assert len(self.ledger()) == before
 
 
 @pytest.fixture
@@ -191,21 +188,13 @@ def places(tmp_path: Path) -> Iterator[Place]:
     return made()
 
 
-def counted(strace: str, place: Place, n: int, call: str) -> int:
-    """Most calls of a kind by one thread in a session that nothing disturbs."""
-    log = place.folder / "strace.log"
-    place.drive(n, [strace, "-f", "-qq", "-o", str(log), "-e", f"trace={CALLS[call]}"])
-    lines = [line for line in log.read_text().splitlines() if "resumed>" not in line]
-    return max(Counter(line.split()[0] for line in lines).values(), default=0)
-
-
-@pytest.mark.parametrize(("call", "fault"), TRIED)
+@pytest.mark.parametrize(("call", "fault"), SAMPLE)
 def test_a_fault_at_some_system_calls_loses_nothing(
     strace: str, places: Iterator[Place], call: str, fault: str
 ) -> None:
     place = next(places)
     number = random.Random(f"{SEED}-{call}-{fault}").randint(1, QUICK[call])
-    assert place.inject(strace, 3, call, fault, number) == (call != "fsync")  # none is made
+    assert place.inject(strace, 3, call, fault, number)
     place.check(3, {})
 
 

@@ -1,0 +1,153 @@
+"""Damage is found and undone; outputs are computed later from stored ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import sweepkit as sk
+from sweepkit import format1
+from sweepkit.amend import damage, restore
+from sweepkit.status import Status
+from sweepkit.stores.zarr import ZarrStore
+
+
+def f(a: int, b: float) -> dict[str, Any]:
+    if a == 4:
+        raise ValueError("four")
+    return {"y": a * b, "trace": np.full(3, float(a))}
+
+
+def fill(store: str, a: Any = range(6)) -> xr.Dataset:
+    sweep = sk.Sweep(f, sk.grid(a=list(a), b=[0.5, 1.5]), version="1")
+    return sk.run(sweep, store, backend="sequential", progress=False)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(format1, "BLOCK_RUNS", 4)
+
+
+def opened(path: str) -> ZarrStore:
+    store = ZarrStore(path)
+    store.open()
+    return store
+
+
+def test_a_sound_store_has_no_damage_and_nothing_to_restore(store: str) -> None:
+    fill(store)
+    assert damage(ZarrStore(store)) == []
+    assert restore(opened(store)) == 0
+
+
+def test_damage_is_told_by_variable_box_and_words(store: str) -> None:
+    fill(store)
+    Path(store, "y", "c", "1", "0").unlink()
+    (found,) = damage(ZarrStore(store))
+    assert found.variable == "y"
+    assert found.box == (slice(2, 4), slice(0, 2))
+    assert found.runs == 4
+    assert found.where == "a 2 to 3, b 0 to 1"
+    assert found.reason == "is missing"
+
+
+def test_chunks_of_runs_that_never_ran_are_not_missed(store: str) -> None:
+    fill(store)
+    chunk = Path(store, "y", "c", "2", "0")  # of a=4, which raised, and a=5
+    chunk.unlink()
+    (found,) = damage(ZarrStore(store))
+    assert found.runs == 2
+    for one in Path(store, "error", "c").rglob("*"):
+        if one.is_file() and one.parent.name != "2":
+            one.unlink()  # texts of runs that have none
+    assert [one.variable for one in damage(ZarrStore(store))] == ["y"]
+
+
+def test_what_is_noted_is_undone_once(store: str) -> None:
+    fill(store)
+    chunk = Path(store, "y", "c", "1", "0")
+    os.truncate(chunk, 5)
+    assert restore(opened(store)) == 0  # not looked at, so not known
+    damage(ZarrStore(store))
+    assert Path(f"{store}.sweepkit", "damaged.json").exists()
+    assert restore(opened(store)) == 4
+    assert not Path(f"{store}.sweepkit", "damaged.json").exists()
+    status = sk.open(store)["status"].load()
+    assert (status.isel(a=slice(2, 4)) == Status.PENDING).all()
+    assert (status.isel(a=slice(0, 2)) == Status.DONE).all()
+
+
+def test_damage_of_a_store_that_was_mended_meanwhile_is_forgotten(store: str) -> None:
+    fill(store)
+    chunk = Path(store, "y", "c", "1", "0")
+    content = chunk.read_bytes()
+    chunk.write_bytes(b"")
+    assert len(damage(ZarrStore(store))) == 1
+    chunk.write_bytes(content)
+    assert damage(ZarrStore(store)) == []
+    assert restore(opened(store)) == 0
+
+
+def test_there_is_nothing_to_verify_where_there_is_no_sweep(tmp_path: Path) -> None:
+    with pytest.raises(sk.StoreError, match="holds no sweep"):
+        sk.verify(tmp_path / "nothing.zarr")
+
+
+# --- outputs computed later ----------------------------------------------------------------------
+
+
+def test_a_formula_becomes_an_output_in_any_order_on_disk(store: str) -> None:
+    fill(store, [3, 1])
+    fill(store, [0, 1, 2, 3])
+    ds = sk.derive(store, "twice", "2 * y + a", units="m").load()
+    assert ds["twice"].dims == ds["y"].dims
+    np.testing.assert_array_equal(ds["twice"], 2 * ds["y"] + ds["a"])
+    assert ds["twice"].attrs["units"] == "m"
+    again = sk.open(store).load()
+    xr.testing.assert_identical(again["twice"], ds["twice"])
+
+
+def test_a_function_may_give_an_output_dims_of_its_own(store: str) -> None:
+    fill(store)
+    ds = sk.derive(store, "square", lambda ds: ds["trace"] ** 2).load()
+    done = ds["status"] == Status.DONE
+    np.testing.assert_array_equal(
+        ds["square"].where(done), (ds["trace"] ** 2).where(done)
+    )
+
+
+def test_unfinished_runs_have_no_derived_value(store: str) -> None:
+    fill(store)
+    ds = sk.derive(store, "twice", "2 * y").load()
+    assert np.isnan(ds["twice"].sel(a=4)).all()
+    grown = fill(store, range(8)).load()
+    assert np.isnan(grown["twice"].sel(a=[6, 7])).all()
+    assert not np.isnan(grown["twice"].sel(a=5)).any()
+    anew = sk.derive(store, "twice", "3 * y").load()
+    np.testing.assert_array_equal(anew["twice"].sel(a=[6, 7]), 3 * anew["y"].sel(a=[6, 7]))
+
+
+@pytest.mark.parametrize("name", ["y", "a", "status", "not a name", "class"])
+def test_a_name_that_is_taken_or_none_is_refused(store: str, name: str) -> None:
+    fill(store)
+    before = sk.open(store).load()
+    with pytest.raises(ValueError, match=name):
+        sk.derive(store, name, "2 * y")
+    xr.testing.assert_identical(sk.open(store).load(), before)
+
+
+def test_a_result_that_does_not_lie_over_the_runs_is_refused(store: str) -> None:
+    fill(store)
+    with pytest.raises(ValueError, match="gave 2 entries along 'a', where the sweep has 6"):
+        sk.derive(store, "short", lambda ds: ds["y"].isel(a=slice(0, 2)))
+
+
+def test_nothing_is_derived_while_another_writes(store: str) -> None:
+    fill(store)
+    with ZarrStore(store).hold(), pytest.raises(sk.StoreBusyError):
+        sk.derive(store, "twice", "2 * y")
