@@ -53,6 +53,7 @@ _HOMES = {
     "refined_rate": "analysis",
     "regions": "analysis",
     "robustness": "analysis",
+    "requirement": "requirements",
     "run": "workbench",
     "runs": "reading",
     "safe_box": "analysis",
@@ -134,6 +135,7 @@ if TYPE_CHECKING:
     from sweepkit.reading import runs as runs
     from sweepkit.reading import status_counts as status_counts
     from sweepkit.requirements import Requirement as Requirement
+    from sweepkit.requirements import requirement as requirement
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
     from sweepkit.resume import NearMissError as NearMissError
     from sweepkit.resume import StaleCodeError as StaleCodeError

@@ -33,6 +33,7 @@ REPLICATE = "replicate"
 
 Mask: TypeAlias = "Expression | Callable[..., Any]"
 
+MOST_POINTS = 2**62
 ENUMERABLE = 10**7
 """Points beyond which what needs a list of all points is refused."""
 
@@ -260,6 +261,11 @@ class Grid:
 
     def index(self, runs: NDArray[np.int64]) -> dict[str, NDArray[np.intp]]:
         """Positions along each dim of points given by their number in C order, shape (n,)."""
+        if self.size > MOST_POINTS:
+            raise ValueError(
+                f"a grid of {self.size:.3g} points is too large to be numbered; leave values or "
+                "parameters out, or sample with sk.latin_hypercube"
+            )
         return dict(zip(self.dims, np.unravel_index(runs, self.shape), strict=True))
 
     def columns(
@@ -511,6 +517,13 @@ def grid(
     derived: tuple[tuple[str, Expression], ...] = ()
     for part in (*parts, parameters):
         if isinstance(part, Grid):
+            taken = {one.dim for one in made} & set(part.dims)
+            if taken:
+                dim = min(taken)
+                raise ValueError(
+                    f"two grids vary along the same dim {dim!r}; to cross them give one another "
+                    f"dim, as in sk.paired(..., dim='other'), to vary all together make one grid"
+                )
             made += part.parameters
             masks += part.masks
             derived += part.derived
@@ -622,6 +635,12 @@ def _union(left: Grid, right: Grid) -> Grid:
         )
     for name in left.names:
         _check_objects(left[name], right[name])
+        one, other = left[name].units, right[name].units
+        if one != other and None not in (one, other):
+            raise ValueError(
+                f"parameter {name!r} is in {one} in one grid and in {other} in the other; "
+                "convert one of them"
+            )
     derived = dict(left.derived)
     for name, expression in right.derived:
         if derived.setdefault(name, expression).text != expression.text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import enum
 import hashlib
@@ -213,10 +214,10 @@ class Parameter:
             objects = tuple(objects[i] for i in np.arange(self.size)[index])
         return replace(self, values=self.values[index], objects=objects)
 
-    def handed(self, index: NDArray[np.intp]) -> list[Any]:
+    def handed(self, index: NDArray[np.intp]) -> Iterable[Any]:
         """The values at some positions as the simulator gets them: Python scalars or arrays."""
-        if self.objects is not None:
-            return [self.objects[i] for i in index]
+        if self.objects is not None:  # a copy each: what one run does to it, no other sees
+            return (_copied(self.objects[i]) for i in index.tolist())
         chosen = self.values[index]
         if self.values.ndim > 1 or self.values.dtype.kind in "mM":
             return list(chosen)
@@ -236,6 +237,13 @@ class Parameter:
             blake(head + token, digest_size=16).digest() for token in _tokens(chosen, self.kind)
         )
         return np.frombuffer(digests, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except (TypeError, ValueError, AttributeError, NotImplementedError, copy.Error):
+        return value  # a lock, an open file: there is one
 
 
 def kind_of(array: NDArray[Any]) -> Kind:

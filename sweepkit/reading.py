@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["failed", "margin", "open", "requirements_of", "runs", "status_counts"]
 
 DERIVED_LIMIT = 10**7
-KEPT_INSIDE = frozenset({"codes", "environment"})
+KEPT_INSIDE = frozenset({"codes", "environment", "objects"})
 """Parts of a store's declaration that are too long to be shown with the Dataset."""
 
 ENDED_BADLY = tuple(
@@ -130,6 +130,8 @@ def open(
     data = {**{name: data[name] for name in names if name in data}, **data}
     shown = {name: said for name, said in declaration.items() if name not in KEPT_INSIDE}
     attrs = {**plain.attrs, ATTRIBUTE: json.dumps(shown)}
+    declared = [one["name"] for one in declaration["parameters"] if one["name"] in coords]
+    coords = {name: coords[name] for name in (*declared, *(set(coords) - set(declared)))}
     opened = xr.Dataset(data, coords=coords, attrs=attrs)
     for name, text in declaration.get("derived", {}).items():
         opened = _with_derived(opened, name, text)
@@ -469,6 +471,7 @@ def derived(ds: xr.Dataset, formula: str | Callable[[xr.Dataset], xr.DataArray])
         given = formula(ds)
         if not isinstance(given, xr.DataArray):
             raise ValueError(f"the formula gave a {type(given).__name__}; it gives a DataArray")
+        given = _at_the_same_points(given, ds, dims)
         array = xr.DataArray(given.values, dims=given.dims)
     lacking = [dim for dim in dims if dim not in array.dims]
     array = array.expand_dims({dim: ds.sizes[dim] for dim in lacking})
@@ -486,6 +489,22 @@ def derived(ds: xr.Dataset, formula: str | Callable[[xr.Dataset], xr.DataArray])
     }
     own = [dim for dim in array.dims if dim not in dims]
     return array.isel(inverse).transpose(*declaration["stored"]["sizes"], *own)
+
+
+def _at_the_same_points(given: xr.DataArray, ds: xr.Dataset, dims: Sequence[str]) -> xr.DataArray:
+    """The result of a formula with its values at the coordinates that they belong to."""
+    for dim in dims:
+        if dim not in given.indexes or dim not in ds.indexes:
+            continue
+        have, want = given.indexes[dim], ds.indexes[dim]
+        if have.equals(want):
+            continue
+        if len(have) != len(want) or not have.isin(want).all():
+            raise ValueError(
+                f"the formula gave other coordinate values along {dim!r} than the sweep has"
+            )
+        given = given.sel({dim: want})
+    return given
 
 
 # --- requirements --------------------------------------------------------------------------------
@@ -633,9 +652,7 @@ def status_counts(ds: xr.Dataset) -> dict[str, int]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def runs(
-    ds: xr.Dataset | str | os.PathLike[str], requirements: Any = None
-) -> pd.DataFrame:
+def runs(ds: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> pd.DataFrame:
     """The Dataset as a tidy table, one row a run.
 
     Parameters

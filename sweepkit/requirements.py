@@ -199,7 +199,7 @@ def requirement(obj: object, *, name: str | None = None) -> Requirement:
         )
     own = name if name is not None else getattr(obj, "__name__", None)
     if own is None or own == "<lambda>":
-        raise ValueError("a function without a name needs one: requirement(function, name=...)")
+        raise ValueError("a function without a name needs one: sk.requirement(function, name=...)")
     return Requirement(own, name=own, code=obj)
 
 

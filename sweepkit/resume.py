@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.grid import REPLICATE, Grid
-from sweepkit.identity import Identity, changes
+from sweepkit.identity import Identity, changes, identify
 from sweepkit.parameters import Parameter, near_misses
 from sweepkit.sweep import Sweep
 
@@ -375,6 +376,35 @@ def stale_codes(codes: Sequence[Mapping[str, Any]], now: Identity) -> list[tuple
         if told:
             said.append((number, told))
     return said
+
+
+def object_identities(grid: Grid) -> dict[str, dict[str, Any]]:
+    """Identity of the object behind each label, as plain data, by parameter and label."""
+    return {
+        one.name: {
+            label: identify(partial(_handed, thing)).to_json()
+            for label, thing in zip(one.values.tolist(), one.objects, strict=True)
+        }
+        for one in grid.parameters
+        if one.objects is not None
+    }
+
+
+def _handed(thing: object) -> None:
+    """Stands for whatever is given an object, so that the object has an identity."""
+
+
+def changed_objects(
+    stored: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """Parameters and labels that stand for another object than when their runs were made."""
+    return [
+        (name, label)
+        for name, labels in now.items()
+        for label, said in labels.items()
+        if label in stored.get(name, {})
+        and changes(Identity.from_json(stored[name][label]), Identity.from_json(said))
+    ]
 
 
 def code_number(codes: Sequence[Mapping[str, Any]], now: Identity) -> int | None:

@@ -32,10 +32,12 @@ from sweepkit.receipt import environment, write_receipt
 from sweepkit.resume import (
     Match,
     StaleCodeError,
+    changed_objects,
     code_number,
     declared_order,
     match,
     neutral_parameters,
+    object_identities,
     settled_values,
     stale_codes,
     was_from_json,
@@ -141,6 +143,7 @@ class Session:
         self._tries: Counter[int] = Counter()
         self._created = False
         self._codes: list[dict[str, Any]] = []
+        self._objects: dict[str, dict[str, Any]] = {}
         self._code = 0
         self._was: dict[str, Parameter] = {}
         self._unwidened: set[tuple[str, str]] = set()
@@ -311,6 +314,7 @@ class Session:
         now = self.sweep.identity
         if not self.store.exists():
             self._codes = [{"identity": now.to_json(), "accepted": False}]
+            self._objects = object_identities(self.grid)
             self._was = neutral_parameters(self.settings.was, self.grid, ())
             self.total = self.grid.size
             return
@@ -334,6 +338,7 @@ class Session:
         self.grid = found.grid
         self._codes = declaration["codes"]
         stale = self._judge_code(now)
+        relabelled = self._judge_objects(declaration.get("objects", {}), stored)
         fresh = self.sweep.declaration()
         if any(declaration[word] != fresh[word] for word in ("masks", "derived")) or any(
             "code" in mask for mask in declaration["masks"]
@@ -344,7 +349,7 @@ class Session:
         self._check_outputs(self.store.layout)
         if self.store.layout.outputs:
             self._check_requirements(self.store.layout)
-        self._reset(stale)
+        self._reset(stale, relabelled)
 
     def _judge_code(self, now: Any) -> tuple[int, ...]:
         """Which code versions are to be run again; a changed one is asked about first."""
@@ -368,6 +373,40 @@ class Session:
             known = len(self._codes) - 1
         self._code = known
         return rerun
+
+    def _judge_objects(
+        self, before: Mapping[str, Any], stored: Mapping[str, Parameter]
+    ) -> dict[str, NDArray[np.intp]]:
+        """Positions on disk, by dim, of labels whose runs are to be made again."""
+        now = object_identities(self.grid)
+        self._objects = {
+            name: {**before.get(name, {}), **now.get(name, {})} for name in {*before, *now}
+        }
+        positions: dict[str, NDArray[np.intp]] = {}
+        for name, label in changed_objects(before, now):
+            at = np.flatnonzero(stored[name].values == label)
+            if self.settings.stale == "ask" and self._any_finished(stored[name].dim, at):
+                raise StaleCodeError(
+                    f"label {label!r} of parameter {name!r} stands for another object than when "
+                    f"runs in {self.store.path} were made; nothing was deleted: give the new "
+                    "object another label, or say sk.run(..., stale='keep') to keep those runs "
+                    "or stale='rerun' to run them again"
+                )
+            if self.settings.stale == "rerun":
+                dim = stored[name].dim
+                positions[dim] = np.union1d(positions.get(dim, at), at).astype(np.intp)
+        return positions
+
+    def _any_finished(self, dim: str, positions: NDArray[np.intp]) -> bool:
+        layout = self.store.layout
+        axis = layout.dims.index(dim)
+        for block in range(layout.n_blocks):
+            box = layout.box(block)
+            here = np.isin(np.arange(box[axis].start, box[axis].stop), positions)
+            status = np.compress(here, self.store.read("status", box), axis=axis)
+            if ((status != Status.PENDING) & (status != Status.SKIPPED)).any():
+                return True
+        return False
 
     def _any_made_by(self, numbers: Sequence[int]) -> bool:
         layout = self.store.layout
@@ -402,11 +441,12 @@ class Session:
             "order": random_order(sizes),
             "axes": dict(order),
             "codes": self._codes,
+            "objects": self._objects,
             "was": was_to_json(self._was),
             "environment": environment(),
         }
 
-    def _reset(self, stale: tuple[int, ...]) -> None:
+    def _reset(self, stale: tuple[int, ...], relabelled: Mapping[str, NDArray[np.intp]]) -> None:
         """Set runs that are to be tried again back to pending, on disk, and count what is."""
         layout = self.store.layout
         self.total = 0
@@ -419,6 +459,12 @@ class Session:
             if stale:
                 finished = (status != Status.PENDING) & (status != Status.SKIPPED)
                 again |= declared & finished & np.isin(self.store.read("code", box), stale)
+            for dim, positions in relabelled.items():
+                axis = layout.dims.index(dim)
+                here = np.isin(np.arange(box[axis].start, box[axis].stop), positions)
+                shape = [-1 if at == axis else 1 for at in range(status.ndim)]
+                finished = (status != Status.PENDING) & (status != Status.SKIPPED)
+                again |= declared & finished & here.reshape(shape)
             if again.any():
                 status = np.where(again, np.int8(Status.PENDING), status).astype(np.int8)
                 self.store.write("status", box, status)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from sweepkit.grid import Grid, grid
 from sweepkit.identity import Identity, identify
 from sweepkit.outputs import Output, name_fault
 from sweepkit.requirements import collect
-from sweepkit.simulator import Call, call_of, simulator_name
+from sweepkit.simulator import Call, call_of, simulator_name, uses_global_random
 from sweepkit.streams import STREAMS
 
 __all__ = ["Sweep"]
@@ -138,10 +137,15 @@ class Sweep:
                     "rename it"
                 )
 
-    @cached_property
+    @property
     def identity(self) -> Identity:
-        """What the simulator's code computes, as a digest by parts."""
+        """What the simulator's code computes now, as a digest by parts; read anew each time."""
         return identify(self.simulator, version=self.version)
+
+    @property
+    def random(self) -> bool:
+        """Whether runs draw random numbers that we know of: ``rng``, ``seed``, global ones."""
+        return bool({"rng", "seed"} & self.call.injected) or uses_global_random(self.simulator)
 
     def declaration(self) -> dict[str, Any]:
         """The sweep as plain data, without the values along its dims and without code."""
@@ -165,6 +169,7 @@ class Sweep:
             "streams": self.streams,
             "threads": self.threads,
             "version": self.version,
+            "random": self.random,
         }
 
     def __repr__(self) -> str:

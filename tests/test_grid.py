@@ -164,7 +164,7 @@ def test_paired_parameters_keep_role_units_and_objects() -> None:
     grid = sk.paired(
         law=sk.values({"p": 1, "q": len}), mass=sk.scenario([1.0, 2.0], units="kg"), dim="case"
     )
-    assert grid["law"].handed(np.array([1])) == [len]
+    assert list(grid["law"].handed(np.array([1]))) == [len]
     assert (grid["mass"].role, grid["mass"].units) == ("scenario", "kg")
 
 

@@ -152,7 +152,7 @@ RANGE = r"parameter 'x' is outside the years 1678 to 2261 or finer than a nanose
         (np.array([np.nan], dtype=np.longdouble), ValueError, NAN),
         (["a", np.nan], ValueError, NAN),
         (pd.Categorical(["a", None]), ValueError, NAN),
-        ([np.datetime64("NaT")], ValueError, "parameter 'x' is NaT; leave it out"),
+        ([np.datetime64("NaT", "ns")], ValueError, "parameter 'x' is NaT; leave it out"),
         ([pd.NaT], ValueError, "parameter 'x' is NaT; leave it out"),
         (pd.Series([pd.Timestamp("2020"), None]), ValueError, "parameter 'x' is NaT"),
         ([None], TypeError, NONE),

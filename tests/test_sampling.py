@@ -45,7 +45,7 @@ def test_mixed_domains_are_drawn_along_one_dim(sampler: Sampler) -> None:
     assert grid["soft"].values.dtype == bool
     at = np.arange(64)
     expected = [{"pid": pid, "lqr": lqr}[label] for label in grid["law"].values]
-    assert grid["law"].handed(at) == expected
+    assert list(grid["law"].handed(at)) == expected
     assert abs(np.std(grid["wind"].values) - 3) < 0.7
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,12 +142,13 @@ def count(
         floor, ceiling = failing / (known + unknown), (failing + unknown) / (known + unknown)
 
     whole = drawn(t, fixed) is None
-    exact = whole and (by_replicate or t.points is None)
+    exact = whole and (by_replicate or t.points is None) and not t.random
     basis, n_seen = _worth(t, cell, outcome, n_cells, fixed, by_replicate, rate_, level)
     # A sample's interval speaks of its known runs; the unknown could all have passed or failed.
     with np.errstate(invalid="ignore"):
-        interval = failure_interval(np.nan_to_num(rate_ * n_seen).clip(0, n_seen), n_seen,
-                                    level=level)
+        interval = failure_interval(
+            np.nan_to_num(rate_ * n_seen).clip(0, n_seen), n_seen, level=level
+        )
         low = interval[:, 0] * known / (known + unknown)
         high = (interval[:, 1] * known + unknown) / (known + unknown)
     if exact:
@@ -245,9 +247,7 @@ def _worth(
         worth = np.nan_to_num(total**2 / squares)  # Kish: as many runs of equal weight
     repeats = None if by_replicate else t.points
     if repeats is not None:
-        several, apart = _fixed_points(
-            repeats, cell, outcome, n_cells, weight, total, rate_, worth
-        )
+        several, apart = _fixed_points(repeats, cell, outcome, n_cells, weight, total, rate_, worth)
         basis[several] = REPLICATES
         worth = np.where(several, apart, worth)
     points = drawn(t, fixed)
@@ -336,9 +336,7 @@ def _drawn_points(
         between = np.bincount(home, weights=residual**2, minlength=n_cells)
         variance = m / (m - 1) * between / total**2
         worth = rate_ * (1 - rate_) / variance
-        shrink = (
-            normal_quantile(level) / stdtrit(np.maximum(m - 1, 1), (1 + level) / 2)
-        ) ** 2
+        shrink = (normal_quantile(level) / stdtrit(np.maximum(m - 1, 1), (1 + level) / 2)) ** 2
         # Points that all agree tell nothing of how runs scatter: each counts once.
         sure = (rate_ == 0) | (rate_ == 1) | (m < 2)
         worth = np.where(sure, m, np.fmin(worth, plain) * shrink)
@@ -480,15 +478,28 @@ def kept(
     if by is not None and over is not None:
         raise ValueError("give by= (what to keep) or over= (what to average over), not both")
     if over is not None:
-        dropped = [over] if isinstance(over, str) else list(over)
-        for name in dropped:
-            t[name]
+        dropped = _parameters_of(t, over, "over")
         return [p.name for p in t.parameters if p.name not in dropped]
     if by is None:
         return None
-    names = [by] if isinstance(by, str) else list(by)
+    return _parameters_of(t, by, "by")
+
+
+def _parameters_of(t: Table, given: str | Sequence[str], word: str) -> list[str]:
+    """Names of parameters, each there and given once."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{word} is {given!r}; give names of parameters")
+    names = list(names)
+    known = [p.name for p in t.parameters]
     for name in names:
-        t[name]
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            what = "is an output" if name in t.ds.data_vars else "is no parameter"
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{word}={name!r} {what}; the parameters are {', '.join(known)}{hint}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{word}={names!r} names a parameter twice")
     return names
 
 
@@ -502,4 +513,3 @@ def basis_sentence(counts: Counts) -> str:
         text = "; ".join(f"{n} cells: {w}" for w, n in zip(words, numbers, strict=True))
     unknown = int(counts.n_unknown.sum())
     return f"{text}; {unknown} unknown runs as bounds" if unknown else text
-

@@ -175,6 +175,11 @@ class Table:
     volume: Floats | None = None
 
     @property
+    def random(self) -> bool:
+        """Whether the simulator draws random numbers, so that one run of a point is a sample."""
+        return bool(declared(self.ds).get("random"))
+
+    @property
     def n(self) -> int:
         """Number of runs, skipped ones included."""
         return len(self.outcome)
