@@ -72,7 +72,19 @@ CORE = FLOOR | RUNNING - {"executors", "stores"} | {"reading"}
 USES_A_PLUG = {("refine", "stores")}
 """Where the core names a plug: the one store there is, whose layout growth and repair rest on."""
 
-SHARED = {"analysis": {"counts", "intervals", "rates", "regions", "table"}}
+SHARED = {
+    "analysis": {
+        "candidates",
+        "counts",
+        "intervals",
+        "lattice",
+        "refined",
+        "regions",
+        "splitting",
+        "table",
+        "unrefined",
+    }
+}
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
 HEAVY = {

@@ -373,11 +373,19 @@ def test_the_simulator_gets_numpy_datetimes_and_timedeltas() -> None:
 
 
 def test_the_simulator_gets_the_object_behind_a_label() -> None:
-    pid, lqr = object(), lambda x: x
+    pid, lqr = {"gain": [1.0, 2.0]}, lambda x: x
     one = parameter("controller", {"pid": pid, "lqr": lqr})
     assert one.values.tolist() == ["pid", "lqr"]
-    assert one.handed(np.array([1, 0, 1])) == [lqr, pid, lqr]
-    assert one.take(np.array([1])).handed(np.array([0])) == [lqr]
+    assert list(one.handed(np.array([1, 0, 1]))) == [lqr, pid, lqr]
+    assert list(one.take(np.array([1])).handed(np.array([0]))) == [lqr]
+
+
+def test_each_run_gets_an_object_of_its_own() -> None:
+    one = parameter("controller", {"pid": {"gain": [1.0, 2.0]}})
+    first, second = one.handed(np.array([0, 0]))
+    first["gain"].append(3.0)
+    assert second == {"gain": [1.0, 2.0]}
+    assert next(iter(one.handed(np.array([0])))) == second
 
 
 def test_the_simulator_gets_a_vector_as_one_value() -> None:

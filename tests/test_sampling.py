@@ -23,7 +23,7 @@ def columns(grid: Grid) -> dict[str, list[Any]]:
 
 @BOTH
 def test_mixed_domains_are_drawn_along_one_dim(sampler: Sampler) -> None:
-    pid, lqr = object(), object()
+    pid, lqr = {"gain": 1.0}, len
     grid = sampler(
         {
             "mass": sk.scenario((0.1, 2.0), units="kg"),

@@ -141,19 +141,21 @@ def count(
         rate_ = failing / known
         floor, ceiling = failing / (known + unknown), (failing + unknown) / (known + unknown)
 
-    whole = drawn(t, fixed) is None
-    exact = whole and (by_replicate or t.points is None) and not t.random
-    basis, n_seen = _worth(t, cell, outcome, n_cells, fixed, by_replicate, rate_, level)
-    # A sample's interval speaks of its known runs; the unknown could all have passed or failed.
-    with np.errstate(invalid="ignore"):
-        interval = failure_interval(
-            np.nan_to_num(rate_ * n_seen).clip(0, n_seen), n_seen, level=level
-        )
-        low = interval[:, 0] * known / (known + unknown)
-        high = (interval[:, 1] * known + unknown) / (known + unknown)
+    points = drawn(t, fixed)
+    exact = points is None and (by_replicate or t.points is None)
     if exact:
         low, high = floor.copy(), ceiling.copy()
-        basis[:] = np.where(tally[:, PENDING] > 0, BOUNDS, CENSUS)
+        basis = np.where(tally[:, PENDING] > 0, BOUNDS, CENSUS).astype(np.int8)
+    else:
+        basis, n_seen = _worth(
+            t, cell, outcome, n_cells, points, by_replicate, n_known, rate_, level
+        )
+        # A sample's interval speaks of its known runs; the unknown could all pass or all fail.
+        with np.errstate(invalid="ignore"):
+            k = np.nan_to_num(rate_ * n_seen).clip(0, n_seen)
+            interval = failure_interval(k, n_seen, level=level)
+            low = interval[:, 0] * known / (known + unknown)
+            high = (interval[:, 1] * known + unknown) / (known + unknown)
     if t.volume is not None:
         basis[:] = REFINED
         found = t.shares(errors) if t.points is None else None
@@ -161,7 +163,7 @@ def count(
             low, high = _by_volume(found, cell, n_cells, outcome)
     if t.prefix is not None and t.volume is None and not t.finished:
         going = tally[:, PENDING] > 0
-        finite = whole or t.points is not None
+        finite = points is None or t.points is not None
         first = _in_progress(t, cell, outcome, n_cells, tally, level, finite)
         if finite:
             first = np.stack([np.maximum(first[:, 0], floor), np.minimum(first[:, 1], ceiling)], -1)
@@ -231,26 +233,28 @@ def _worth(
     cell: Codes,
     outcome: NDArray[np.int8],
     n_cells: int,
-    fixed: Sequence[str],
+    points: tuple[NDArray[np.int64], int] | None,
     by_replicate: bool,
+    n_known: NDArray[np.int64],
     rate_: Floats,
     level: float,
 ) -> tuple[NDArray[np.int8], Floats]:
     """What a sampling interval of each cell rests on, and how many independent runs it is worth."""
     known = outcome <= FAILED
-    some = cell[known]
-    weight: Floats = np.ones(t.n) if t.weights is None else t.weights
-    total: Floats = np.bincount(some, weights=weight[known], minlength=n_cells).astype(np.float64)
-    squares = np.bincount(some, weights=weight[known] ** 2, minlength=n_cells)
     basis = np.full(n_cells, SAMPLE, dtype=np.int8)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        worth = np.nan_to_num(total**2 / squares)  # Kish: as many runs of equal weight
+    worth = total = n_known.astype(np.float64)
+    weight = np.ones(1) if t.weights is None else t.weights
+    if t.weights is not None:
+        total = np.bincount(cell[known], weights=weight[known], minlength=n_cells).astype(float)
+        squares = np.bincount(cell[known], weights=weight[known] ** 2, minlength=n_cells)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            worth = np.nan_to_num(total**2 / squares)  # Kish: as many runs of equal weight
+    weight = np.broadcast_to(weight, (t.n,))
     repeats = None if by_replicate else t.points
     if repeats is not None:
         several, apart = _fixed_points(repeats, cell, outcome, n_cells, weight, total, rate_, worth)
         basis[several] = REPLICATES
         worth = np.where(several, apart, worth)
-    points = drawn(t, fixed)
     if points is not None and (repeats is not None or points[1] < t.n):
         alike, together = _drawn_points(
             points, cell, outcome, n_cells, weight, total, rate_, worth, level

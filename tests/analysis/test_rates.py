@@ -360,7 +360,7 @@ def test_contradicting_arguments_are_refused():
     ds = grid([True], a=[1])
     with pytest.raises(ValueError, match="not both"):
         failure_rate(ds, by="a", over="a")
-    with pytest.raises(KeyError, match="no parameter 'b'"):
+    with pytest.raises(ValueError, match="by='b' is no parameter; the parameters are a"):
         failure_rate(ds, by="b")
     with pytest.raises(ValueError, match="neither 'apart' nor 'fail'"):
         rate(ds, errors="drop")

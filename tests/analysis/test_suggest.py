@@ -192,8 +192,8 @@ def test_times_are_split_to_the_nanosecond(kind):
             set() if stage == 1 else set(zip(ds["when"].values, ds["a"].values, strict=True))
         )
         before = as_runs(ds) if stage == 1 else ds
-        more = sample((points["when"] > change) & (points["a"] >= 1), when=points["when"].to_numpy(),
-                      a=points["a"].to_numpy()).rename(sample="run")  # fmt: skip
+        at = {name: points[name].to_numpy() for name in ("when", "a")}
+        more = sample((at["when"] > change) & (at["a"] >= 1), **at).rename(sample="run")
         more = more.assign_coords(stage=("run", np.full(len(points), stage)))
         ds = xr.concat([before, more], dim="run")
         assert refined_rate(ds)["undecided"].item() < 0.9 / stage

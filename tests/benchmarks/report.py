@@ -14,7 +14,17 @@ from itertools import combinations
 import numpy as np
 import xarray as xr
 
-from sweepkit.analysis import Table, held_up, importance, kinds, pairs, rate, table
+from sweepkit.analysis import (
+    Table,
+    held_up,
+    importance,
+    kinds,
+    pairs,
+    rate,
+    regions,
+    table,
+    volumes,
+)
 
 N_RUNS = 1_000_000
 WANTED_S = 1.5
@@ -107,6 +117,12 @@ def main() -> None:
             f"{before:.0f} before"
         )
         del ds
+    for name, make, part in (("regions", sample, regions), ("volumes", complete_grid, volumes)):
+        coded = table(make())
+        start = time.perf_counter()
+        part(coded)
+        spent_s, floor = time.perf_counter() - start, floor_of(coded)
+        print(f"{name} of as many: {spent_s:.2f} s, ratio {spent_s / floor:.1f} to the same floor")
 
 
 if __name__ == "__main__":
