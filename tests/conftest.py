@@ -16,6 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+EXHAUSTIVE = os.environ.get("SWEEPKIT_EXHAUSTIVE") == "1"
+"""Whether long forms try everything, which takes hours, and not a sample of some minutes."""
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:

@@ -19,7 +19,7 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit.analysis import UnanswerableError
 from sweepkit.status import Status
-from tests.conftest import Start
+from tests.conftest import EXHAUSTIVE, Start
 from tests.test_kills import HARNESS
 
 OPTIONS: dict[str, Any] = {"backend": "sequential", "progress": False}
@@ -524,7 +524,7 @@ def test_a_kill_at_some_changes_of_the_file_system_loses_nothing(
 def test_a_kill_at_every_change_of_the_file_system_loses_nothing(
     tmp_path: Path, finish: Callable[..., str], name: str
 ) -> None:
-    killed(tmp_path, finish, [name], 10**6)
+    killed(tmp_path, finish, [name], 10**6 if EXHAUSTIVE else 8)
 
 
 def test_killed_by_worker_death_a_point_is_crashed_and_others_complete(path: str) -> None:

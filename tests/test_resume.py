@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import sweepkit as sk
 from sweepkit import format1
 from sweepkit.status import NAMES, Status
+from tests.conftest import EXHAUSTIVE
 
 Ran = list[tuple[Any, ...]]
 
@@ -314,7 +315,7 @@ def test_any_history_of_sessions_leaves_what_each_of_them_was_told(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 250))
+@pytest.mark.parametrize("seed", range(100, 250 if EXHAUSTIVE else 120))
 def test_any_of_many_histories_of_sessions_leaves_what_each_of_them_was_told(
     counted: Counted, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -122,7 +122,7 @@ def harvester(kind: str, runs: int) -> dict[str, Any]:
 
 def pipefunc(kind: str, runs: int) -> dict[str, Any]:
     """pipefunc's map with file storage."""
-    from pipefunc import Pipeline, PipeFunc
+    from pipefunc import PipeFunc, Pipeline
 
     a_axis, b_axis = _axes(runs)
     mapped = PipeFunc(SIMULATORS[kind], output_name="y", mapspec="a[i], b[j] -> y[i, j]")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from tests.benchmarks.measure import ROOT, peak_mb, table, timed
@@ -34,10 +35,8 @@ def half(folder: str) -> None:
         if progress.finished >= RUNS // 2:
             raise Stop
 
-    try:
+    with suppress(Stop):
         sk.run(_sweep(), f"{folder}/r.zarr", n_jobs=2, progress=report)
-    except Stop:
-        pass
 
 
 def _sweep() -> Any:
@@ -65,10 +64,8 @@ def again(folder: str) -> dict[str, float]:
             first.append(time.perf_counter() - start)
             raise Stop
 
-    try:
+    with suppress(Stop):
         run(sweep, f"{folder}/r.zarr", n_jobs=2, progress=report)
-    except Stop:
-        pass
     return {"done": done, "floor": floor, "first": first[0], "mb": peak_mb()}
 
 

@@ -24,6 +24,7 @@ import sweepkit as sk
 from sweepkit import format1
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
+from tests.conftest import EXHAUSTIVE
 
 SESSION: Any = importlib.import_module("sweepkit.run")
 Point = tuple[int, float]
@@ -306,7 +307,7 @@ TestMachine.settings = settings(
 @pytest.mark.slow
 class TestMachineLong(Machine.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(
-        max_examples=150,
+        max_examples=150 if EXHAUSTIVE else 20,
         stateful_step_count=25,
         deadline=None,
         database=None,
