@@ -109,7 +109,8 @@ def test_every_analysis_takes_all_stages(path: str) -> None:
 
 def test_a_sample_is_refined_and_its_plain_rate_refused(store: str) -> None:
     sampled = sk.Sweep(
-        ball, sk.latin_hypercube(a=(0, 1), b=(0, 1), size=60), requirements=["far > 0.27"]
+        ball, sk.latin_hypercube(a=(0, 1), b=(0, 1), size=60), requirements=["far > 0.27"],
+        version="1",
     )
     ds = sk.run(sampled, store, **OPTIONS)
     ds = sk.refine(sampled, store, sk.suggest(ds, 20), **OPTIONS)

@@ -161,6 +161,7 @@ def count(
         found = t.shares(errors) if t.points is None else None
         if found is not None:
             low, high = _by_volume(found, cell, n_cells, outcome)
+            low, high = np.fmin(low, rate_), np.fmax(high, rate_)  # of volumes given otherwise
     if t.prefix is not None and t.volume is None and not t.finished:
         going = tally[:, PENDING] > 0
         finite = points is None or t.points is not None

@@ -307,8 +307,8 @@ TestMachine.settings = settings(
 @pytest.mark.slow
 class TestMachineLong(Machine.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(
-        max_examples=150 if EXHAUSTIVE else 20,
-        stateful_step_count=25,
+        max_examples=60 if EXHAUSTIVE else 20,
+        stateful_step_count=20,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
