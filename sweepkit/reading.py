@@ -113,7 +113,7 @@ def open(
         elif name == "log":
             variable = _text(variable, plain["log_size"].variable, None)
         if set(run_dims) <= set(map(str, variable.dims)):
-            hides = mask and (name not in keeping or name == "duration")
+            hides = mask and name not in keeping
             lengths = plain.get(variable.attrs.get("length"))
             data[str(name)] = _lazy(
                 variable,

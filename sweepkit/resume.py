@@ -366,11 +366,12 @@ def settled_values(
 def stale_codes(codes: Sequence[Mapping[str, Any]], now: Identity) -> list[tuple[int, list[str]]]:
     """Numbers of the stored code versions that differ from the code now, and what changed.
 
-    Versions that were accepted once are not told again.
+    Versions whose runs were kept beside those of the code now are not told again; those kept
+    beside another version's are.
     """
     said = []
     for number, stored in enumerate(codes):
-        if stored.get("accepted"):
+        if now.digest in (stored.get("accepted") or ()):
             continue
         told = changes(Identity.from_json(stored["identity"]), now)
         if told:

@@ -313,7 +313,7 @@ class Session:
     def _prepare(self) -> None:
         now = self.sweep.identity
         if not self.store.exists():
-            self._codes = [{"identity": now.to_json(), "accepted": False}]
+            self._codes = [{"identity": now.to_json(), "accepted": []}]
             self._objects = object_identities(self.grid)
             self._was = neutral_parameters(self.settings.was, self.grid, ())
             self.total = self.grid.size
@@ -355,8 +355,10 @@ class Session:
         """Which code versions are to be run again; a changed one is asked about first."""
         stale = stale_codes(self._codes, now)
         rerun: tuple[int, ...] = ()
-        if stale and self.settings.stale == "ask" and self._any_made_by([n for n, _ in stale]):
-            told = "\n".join(f"  - {one}" for one in stale[-1][1])
+        asked = stale if self.settings.stale == "ask" else ()
+        made = [changed for number, changed in asked if self._any_made_by([number])]
+        if made:
+            told = "\n".join(f"  - {one}" for one in made[-1])
             raise StaleCodeError(
                 f"the code of {self.sweep.name!r} has changed since runs in {self.store.path} "
                 f"were made:\n{told}\nnothing was deleted; say sk.run(..., stale='keep') to keep "
@@ -364,12 +366,14 @@ class Session:
             )
         if self.settings.stale == "keep":
             for number, _ in stale:
-                self._codes[number]["accepted"] = True
+                kept = self._codes[number].get("accepted") or []
+                self._codes[number]["accepted"] = [*kept, now.digest]
         elif self.settings.stale == "rerun":
-            rerun = tuple(number for number, _ in stale)
+            told_or_not = [{**one, "accepted": []} for one in self._codes]
+            rerun = tuple(number for number, _ in stale_codes(told_or_not, now))
         known = code_number(self._codes, now)
         if known is None:
-            self._codes.append({"identity": now.to_json(), "accepted": False})
+            self._codes.append({"identity": now.to_json(), "accepted": []})
             known = len(self._codes) - 1
         self._code = known
         return rerun

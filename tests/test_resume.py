@@ -640,6 +640,22 @@ def test_changed_code_asks_keeps_or_runs_again(counted: Counted) -> None:
     assert unasked["result"].values.tolist() == [2.0, 3.0, 5.0, 6.0]
 
 
+def test_runs_kept_beside_one_version_are_asked_about_again_by_the_next(counted: Counted) -> None:
+    def simulate(a: float) -> float:
+        return a + 1
+
+    def sweep(version: str) -> sk.Sweep:
+        return sk.Sweep(simulate, sk.grid(a=[1, 2, 3]), name="s", version=version)
+
+    counted(sweep("0"))
+    counted(sweep("1"), stale="keep")
+    counted(sweep("1"))
+    with pytest.raises(sk.StaleCodeError, match="version '0' -> '2'"):
+        counted(sweep("2"))
+    ds = counted(sweep("2"), stale="rerun").load()
+    assert ds["attempts"].values.tolist() == [2, 2, 2]
+
+
 def test_stale_runs_are_run_again_when_asked(counted: Counted) -> None:
     def first(a: float) -> float:
         return a + 1

@@ -71,8 +71,6 @@ class Machine(RuleBasedStateMachine):
         self.ledger.touch()
         self.a = [2, 0, 5]
         self.version = 0
-        self.accepted: set[int] = set()
-        """Versions of the code that a session with ``stale="keep"`` has passed by."""
         self.settled: dict[Point, Status] = {}
         """What has become of each point, as far as the store has acknowledged it."""
         self.crashes = 0
@@ -129,8 +127,6 @@ class Machine(RuleBasedStateMachine):
         try:
             sk.run(sweep, self.store, **options)
         finally:
-            if options["stale"] == "keep":
-                self.accepted |= set(range(self.version))
             now = [(a, b) for a, b, _ in self.executed()[before:]]
             exits = {p for p, f in (faults or {}).items() if f == "exit"}
             once = [p for p in now if p not in exits]
@@ -234,7 +230,6 @@ class Machine(RuleBasedStateMachine):
         _, code = os.waitpid(pid, 0)
         assert os.WIFSIGNALED(code), code
         assert os.WTERMSIG(code) == signal.SIGKILL
-        self.accepted |= set(range(self.version))
         self.acknowledge(set())
         assert at[0] not in self.settled
 
@@ -282,9 +277,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: not self.damaged)
     @rule(keep=st.booleans())
     def change_the_code(self, keep: bool) -> None:
-        made_by = {(a, b): version for a, b, version in self.executed()}
         self.version += 1
-        if {made_by[p] for p in self.settled} - self.accepted:
+        if self.settled:
             with pytest.raises(sk.StaleCodeError, match="has changed"):
                 self.session(stale="ask")
         if keep:
