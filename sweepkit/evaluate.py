@@ -131,8 +131,9 @@ class Station:
         [row that runs, when it started, whether to stop, whether it is being killed]: read and
         set by the driver.
     touched : array of one flag
-        Set when the run that is on printed or changed something; if it is set from the start, every
-        run is looked at.
+        Set when the run that is on printed or changed something.
+    watched : bool
+        Whether something sets the flag; else every run is looked at.
     contained : bool
         Whether the working directory, environment and warnings are its own to restore.
     interrupted : callable
@@ -143,7 +144,8 @@ class Station:
 
     capture: Capture
     claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0, 0.0])
-    touched: bytearray = field(default_factory=lambda: bytearray([1]))
+    touched: bytearray = field(default_factory=lambda: bytearray(1))
+    watched: bool = False
     contained: bool = True
     interrupted: Callable[[], bool] = lambda: False
     scratch: str | None = None
@@ -190,7 +192,8 @@ def _loop(
     surroundings: _Surroundings,
     reseeds: Iterator[int] | None,
 ) -> Result:
-    claim, touched, always = station.claim, station.touched, station.touched[0]
+    claim, touched, always = station.claim, station.touched, not station.watched
+    touched[0] = always  # between batches the worker itself sets it
     results = Collector(task.outputs)
     take = results.take
     stamps: list[float] = []

@@ -517,7 +517,7 @@ def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) ->
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(threads)
-    station = Station(capture, claim, touched, scratch=os.path.dirname(log_path))
+    station = Station(capture, claim, touched, watched=True, scratch=os.path.dirname(log_path))
     capture.take()
     pipe.send_bytes(pickle.dumps(None, protocol=5))
     at_first = _resident()
