@@ -589,6 +589,8 @@ def failed(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
     """
     wanted = requirements_of(ds, requirements)
     dims = run_dims_of(ds)
+    if _nothing_done(ds):
+        return _unknown(ds, dims, "failed", "failed")
     used = _used(ds, wanted)
     held = satisfied(wanted, used, run_dims=dims, lengths=_lengths(used))
     values = np.asarray(~held.all(axis=0), dtype=np.float64)
@@ -598,6 +600,18 @@ def failed(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
         array = array.where(finished)
     array.name = "failed"
     array.attrs = {"long_name": "failed", "requirements": [one.text for one in wanted]}
+    return array
+
+
+def _nothing_done(ds: xr.Dataset) -> bool:
+    """Whether no run is done, so that outputs may not even be known."""
+    return "status" in ds and not bool((ds["status"] == Status.DONE).any())
+
+
+def _unknown(ds: xr.Dataset, dims: Sequence[str], name: str, long_name: str) -> xr.DataArray:
+    array = _over_runs(ds, dims, np.full([ds.sizes[dim] for dim in dims], np.nan))
+    array.name = name
+    array.attrs = {"long_name": long_name}
     return array
 
 
@@ -622,6 +636,9 @@ def margin(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
     """
     wanted = requirements_of(ds, requirements)
     dims = run_dims_of(ds)
+    if _nothing_done(ds):
+        unknown = _unknown(ds, dims, "margin", "distance to the limit")
+        return unknown.expand_dims(requirement=[one.name for one in wanted], axis=-1)
     used = _used(ds, wanted)
     measured = margins(wanted, used, run_dims=dims, lengths=_lengths(used))
     array = _over_runs(ds, dims, np.moveaxis(measured, 0, -1), "requirement")

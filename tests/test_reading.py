@@ -373,3 +373,15 @@ def test_a_store_that_is_being_written_shows_finished_cells_only(
     assert process.wait() == 0
     assert looks > 2
     assert sk.open(tmp_path / "a.zarr")["n"].notnull().all()
+
+
+def test_where_no_run_is_done_nothing_passes_or_fails(store: str) -> None:
+    def simulate(a: float) -> float:
+        raise RuntimeError("boom")
+
+    sweep = sk.Sweep(simulate, sk.grid(a=[1.0, 2.0]), requirements=["y < 2"])
+    ds = sk.run(sweep, store, backend="sequential", progress=False)
+    assert sk.failed(ds).isnull().all()
+    assert sk.margin(ds).dims == ("a", "requirement")
+    assert sk.margin(ds).isnull().all()
+    assert sk.failure_rate(ds)["rate"].isnull().all()
