@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,7 +141,7 @@ def distribution(
         low[k] = np.where(reach[0] <= 0, -np.inf, values[_position(reach[0], upto)])
         high[k] = np.where(reach[1] > 1, np.inf, values[_position(reach[1].clip(0, 1), upto)])
         # Of several fixed points the runs are not alike, which costs the band a factor of e.
-        edge = 2 * np.e if repeated and point is None else 2.0
+        edge = 2 * math.e if repeated and point is None else 2.0
         band = 0.0 if census else float(np.sqrt(np.log(edge / (1 - level)) / (2 * n_drawn)))
         below = np.concatenate([[0.0], upto])[np.searchsorted(values, at, side="right")]
         total = len(mine) / (len(mine) + unknown[k])
