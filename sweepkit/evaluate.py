@@ -252,7 +252,8 @@ def _loop(
         status[at] = Status.INVALID
         errors[at] = one_line(misfit)
         logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
-    return Result(status, np.array(stamps), columns, errors, logs, surroundings.told())
+    told, misnamed = surroundings.told(), results.misnamed
+    return Result(status, np.array(stamps), columns, errors, logs, told, misnamed)
 
 
 def _end_fork(exception: BaseException | None) -> NoReturn:

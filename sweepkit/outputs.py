@@ -238,6 +238,8 @@ class Collector:
         self._groups: dict[str, dict[Any, list[tuple[int, _Seen]]]] = {}
         self.misfits: dict[int, str] = {}
         """What is wrong with results that cannot be stored, by row."""
+        self.misnamed: str | None = None
+        """An output of a name that no store can have, in words."""
 
     def take(self, row: int, result: Any) -> None:
         """Take the result of one run."""
@@ -266,6 +268,8 @@ class Collector:
             named = as_mapping(result, self._declared)
             wrong = _names_fit(named, self._declared)
             if wrong is not None:
+                if any(name_fault(name) is not None for name in named):
+                    self.misnamed = wrong
                 raise Misfit(wrong)
             seen = {
                 name: _seen(name, value, self._declared.get(name)) for name, value in named.items()

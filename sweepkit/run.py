@@ -576,6 +576,8 @@ class Session:
         if self._created:
             self._settle(outcome)
             return
+        if result.misnamed is not None:
+            raise ValueError(f"simulator {self.sweep.name!r}: {result.misnamed}")
         self._early.append(outcome)
         if (result.status == Status.DONE).any():
             self._create(*self._learnt(outcome))
