@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ComputeLostError": "protocols",
+    "DaskExecutor": "executors.dask",
     "DifferentSweepError": "resume",
     "ExpressionError": "expressions",
     "Grid": "grid",
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
     from sweepkit.analysis import safe_box as safe_box
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
+    from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.grid import Grid as Grid
@@ -127,6 +130,7 @@ if TYPE_CHECKING:
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values
+    from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
     from sweepkit.protocols import StoreError as StoreError
     from sweepkit.reading import failed as failed

@@ -225,14 +225,15 @@ def _size(path: str) -> int:
 class Fleet:
     """Workers for one task, and the loop that keeps them busy."""
 
-    task: Task
+    payload: bytes
+    """The task, pickled."""
+    threads: int
     count: int
     timeout: Callable[[], float | None] | None = None
     recycle_bytes: int | None = RECYCLE_BYTES
     recycle_runs: int | None = None
 
     def __post_init__(self) -> None:
-        self._payload = pickled(self.task)
         self._folder = tempfile.mkdtemp(prefix="sweepkit-")
         self._members: list[_Member] = []
         self._cores = cpu_count()
@@ -259,7 +260,7 @@ class Fleet:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _new(self, number: int) -> _Member:
-        return _Member(number, self._folder, self._payload, self.task.threads)
+        return _Member(number, self._folder, self.payload, self.threads)
 
     # --- the loop ---
 

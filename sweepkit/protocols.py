@@ -16,6 +16,7 @@ from sweepkit.parameters import Parameter
 
 __all__ = [
     "Batch",
+    "ComputeLostError",
     "Crew",
     "Executor",
     "Holder",
@@ -130,6 +131,10 @@ class Executor(Protocol):
         ValueError
             If a time limit is asked for and a run cannot be killed here.
         """
+
+
+class ComputeLostError(RuntimeError):
+    """Compute that was held is gone, or none can be had; what was counted is kept."""
 
 
 @dataclass(frozen=True)

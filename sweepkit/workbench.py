@@ -247,7 +247,12 @@ def _executor(
     recycle_after: int | str | None,
 ) -> Executor:
     if given is None:
-        return JoblibExecutor(n_jobs, backend, recycle_after=recycle_after)
+        here = JoblibExecutor(n_jobs, backend, recycle_after=recycle_after)
+        if here.backend != "dask":
+            return here
+        from sweepkit.executors.dask import DaskExecutor
+
+        return DaskExecutor(here.client, n_jobs=n_jobs if n_jobs and n_jobs > 0 else None)
     if n_jobs is not None or backend is not None or recycle_after is not None:
         raise ValueError("give an executor, or n_jobs, backend and recycle_after, not both")
     return given

@@ -79,6 +79,8 @@ class JoblibExecutor:
             )
         self._recycle = _recycling(recycle_after)
         self._here: Station | None = None
+        self.client: Any = getattr(active, "client", None) if backend is None else None
+        """Of the cluster, where joblib is configured to use dask."""
 
     @property
     def workers(self) -> int:
@@ -98,7 +100,8 @@ class JoblibExecutor:
                 f"{self.backend!r} has none: use backend='loky' or leave timeout= out"
             )
         if self.backend == "loky":
-            with Fleet(task, self._workers, timeout, *self._recycle) as fleet:
+            payload = pickled(task)
+            with Fleet(payload, task.threads, self._workers, timeout, *self._recycle) as fleet:
                 yield fleet
         elif self.backend == "sequential":
             with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
