@@ -164,6 +164,9 @@ class Block:
             for number, position, text in zip(numbers, inner, all_texts.values(), strict=True):
                 self._hold(chunked, int(number))[position] = text
                 chunked.dirty.add(int(number))
+        for chunked in self._chunked.values():
+            if "derived" in chunked.variable.attrs:
+                self._empty(chunked, cells)
         chunked = self._chunked["attempts"]
         self.attempts[cells] += 1
         self.tried[cells] = True
@@ -172,6 +175,14 @@ class Block:
         self.status[cells] = given.status
         self.dirty = True
 
+    def _empty(self, chunked: _Chunked, cells: NDArray[np.int64]) -> None:
+        """Forget what was derived from other results of some runs."""
+        numbers, inner = self._where(chunked, cells)
+        for number in np.unique(numbers):
+            values = self._hold(chunked, int(number))
+            values[inner[numbers == number]] = chunked.variable.fill
+            chunked.dirty.add(int(number))
+
     def mark(self, cells: NDArray[np.int64], status: Status) -> None:
         """Set the status of cells that are not run."""
         if len(cells) and (self.status[cells] != status).any():
@@ -179,10 +190,18 @@ class Block:
             self.dirty = True
 
     def flush(self) -> int:
-        """Write what is new, status last; returns how many chunks were written."""
+        """Write what is new, status last; returns how many chunks were written.
+
+        A block that holds nothing yet has its status written first too: where values are and no
+        status is, it was lost, and is not that of a writer killed between the two.
+        """
         if not self.dirty:
             return 0
         written = 0
+        if self.fresh:
+            nothing = np.full(self.shape, Status.PENDING, dtype=np.int8)
+            self.store.write("status", self.box, nothing)
+            written += 1
         for chunked in self._chunked.values():
             for number in sorted(chunked.dirty):
                 box = self._chunk_box(chunked.extents, number)

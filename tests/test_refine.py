@@ -381,6 +381,68 @@ def test_a_stage_outlives_whatever_happens_to_the_grid(path: str) -> None:
     assert ds["stage"].max() == 2
 
 
+def test_a_stage_made_before_a_parameter_joined_is_resumed(path: str) -> None:
+    wanted = points([0.1, 0.3, 0.7], [0.5, 0.7, 0.3])
+
+    def stopped(a: float, b: float, seed: int) -> dict[str, Any]:
+        if len(CALLS) == 1:
+            raise KeyboardInterrupt
+        return ball(a, b, seed)
+
+    mine = sk.Sweep(stopped, sweep().grid, requirements=["far > 0.27"], version="1")
+    with pytest.raises(sk.RunError):
+        sk.refine(mine, path, wanted, on_error="raise", **OPTIONS)
+    before = sk.open(path, stages=True).load()
+    assert (before["status"] != Status.DONE).any()
+    joins = sk.Sweep(
+        lambda a, b, seed, c: {**ball(a, b, seed), "far": c * ball(a, b, seed)["far"]},
+        sk.grid(sweep().grid, c=[1.0, 2.0], kind=["soft", "hard"]),
+        version="1",
+        requirements=["far > 0.27"],
+    )
+    sk.run(joins, path, was={"c": 1.0, "kind": "soft"}, **OPTIONS)
+    CALLS.clear()
+    ds = sk.refine(joins, path, rerun="error", **OPTIONS)
+    assert (ds["status"] == Status.DONE).all()
+    assert 0 < len(set(CALLS)) < 3
+    stage = ds.isel(run=ds["stage"] == 1)
+    assert stage["c"].values.tolist() == [1.0] * 3
+    assert stage["kind"].values.tolist() == ["soft"] * 3
+    seeds = before.isel(run=before["stage"] == 1)
+    done = (seeds["status"] == Status.DONE).values
+    assert stage["seed"].values[done].tolist() == seeds["seed"].values[done].tolist()
+    with xr.open_zarr(f"{path}/stages/1") as plain:
+        assert plain["c"].dims == ("point_1",)
+    CALLS.clear()
+    sk.refine(joins, path, **OPTIONS)
+    assert not CALLS
+
+
+def test_a_half_finished_flat_store_keeps_the_order_of_its_coarse_pass(store: str) -> None:
+    grid = sk.grid(a=range(12), b=[3.0, 1.0, 2.0, 0.0]).where("a + b < 13")
+
+    def some(a: int, b: float) -> dict[str, Any]:
+        CALLS.append((a, b))
+        if len(CALLS) > 20:
+            raise ValueError("enough")
+        return {"y": a + b}
+
+    mine = sk.Sweep(some, grid, requirements=["y < 8"], version="1")
+    with pytest.raises(sk.RunError):
+        sk.run(mine, store, on_error="raise", **OPTIONS)
+    more = sk.grid(a=range(12), b=[0.0, 1.0, 2.0, 3.0]).where("a + b < 13")
+    with pytest.raises(sk.RunError):
+        sk.run(sk.Sweep(some, more, requirements=["y < 8"], version="1"), store,
+               on_error="raise", **OPTIONS)  # fmt: skip
+    grid_rate, flat_rate = sk.rate(sk.open(store)), sk.rate(sk.open(store, stages=True))
+    assert grid_rate["basis"].item() == "in progress"
+    assert flat_rate["basis"].item() == "in progress"
+    for word in ("low", "high", "n_run"):
+        assert flat_rate[word].item() == pytest.approx(grid_rate[word].item())
+    convergence = sk.convergence(sk.open(store, stages=True))
+    assert convergence.attrs["order"] == sk.convergence(sk.open(store)).attrs["order"]
+
+
 def test_a_stage_that_was_not_listed_is_by_the_next_writer(path: str) -> None:
     root = Path(path) / "zarr.json"
     before = root.read_text()
