@@ -96,8 +96,8 @@ def restore(store: Store) -> int:
                 raise
             readable = False
             status = np.zeros([part.stop - part.start for part in box], dtype=np.int8)
-        lost_chunks = list(_damaged_in(store, block, status, thorough=False))
-        hit += [one.box for one in lost_chunks if not _derived(layout, one.variable)]
+        missing = list(_damaged_in(store, block, status, thorough=False))
+        hit += [one.box for one in missing if not _derived(layout, one.variable)]
         before = int((status != Status.PENDING).sum())
         for one in hit:
             shared = _overlap(one, box)
@@ -110,9 +110,9 @@ def restore(store: Store) -> int:
         lost = before - int((status != Status.PENDING).sum())
         if lost or not readable:
             store.write("status", box, status)
-        for one in lost_chunks:
-            if _derived(layout, one.variable):
-                _write_nothing(store, layout.variables[one.variable], one.box)
+        for lone in missing:
+            if _derived(layout, lone.variable):
+                _write_nothing(store, layout.variables[lone.variable], lone.box)
         if hit and not status.any():
             store.write("attempts", box, np.zeros(status.shape, dtype=np.int16))
         count += lost

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sweepkit.files import loads, read_bytes, replace_file
-from sweepkit.root import STAGES, DamagedError, StoreError, beside, checked, sealed
+from sweepkit.root import STAGES, DamagedError, StoreError, checked, sealed, side_folder
 
 __all__ = ["composed", "is_group", "mend_root", "own_arrays", "read_root", "token_of"]
 
@@ -57,7 +57,7 @@ def read_root(root: Path, kept: Path | None = None) -> dict[str, Any]:
     StoreError
         If it is damaged, of a newer format, or no sweep.
     """
-    copy = read_bytes((beside(root) if kept is None else kept) / "root.json")
+    copy = read_bytes((side_folder(root) if kept is None else kept) / "root.json")
     return checked(read_bytes(root / "zarr.json"), str(root), copy)
 
 

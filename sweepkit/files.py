@@ -31,16 +31,18 @@ RENAME_SWAP = 2
 """Flags of Linux' renameat2 and of macOS' renamex_np."""
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a file so that readers see the old text or the new, also after a power cut."""
+def replace_file(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a file so that readers see the old text or the new; if durable, after a power cut."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
             file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(partial, path)
-        _keep_entry(path.parent)
+        if durable:
+            _keep_entry(path.parent)
     except OSError:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -22,9 +22,9 @@ from sweepkit.root import (
     DamagedError,
     NotASweepError,
     OutdatedError,
-    beside,
     checked,
     damaged_root,
+    side_folder,
 )
 from sweepkit.status import NAMES, Status
 from sweepkit.stored import Place, Statuses, Stored, stamp
@@ -154,7 +154,7 @@ def _present(path: str) -> str:
     """Where a store is; while it is being replaced in two steps, where it has been set aside."""
     if os.path.exists(path):
         return path
-    kept = beside(Path(path).absolute())
+    kept = side_folder(Path(path).absolute())
     aside = kept / "replaced"
     waiting = (kept / "rewrite-ready").exists() and (aside / "zarr.json").exists()
     return str(aside) if waiting else path
@@ -195,7 +195,7 @@ def read_root(path: str) -> dict[str, Any]:
     if os.path.isfile(path):
         raise NotASweepError(f"{path} is a file and no sweep")
     content = read_bytes(Path(path, "zarr.json"))
-    copy = read_bytes(beside(Path(path).absolute()) / "root.json")
+    copy = read_bytes(side_folder(Path(path).absolute()) / "root.json")
     if content is None and copy is not None and Path(path, "status").is_dir():
         raise damaged_root(path, "is missing", copy)
     return checked(content, path, copy)

@@ -15,10 +15,10 @@ __all__ = [
     "NotASweepError",
     "OutdatedError",
     "StoreError",
-    "beside",
     "checked",
     "layout_words",
     "sealed",
+    "side_folder",
 ]
 
 CHECKSUM = "sweepkit_checksum"
@@ -50,7 +50,7 @@ class OutdatedError(StoreError, ValueError):
     """The store was changed since it was opened; open it again."""
 
 
-def beside(path: Path) -> Path:
+def side_folder(path: Path) -> Path:
     """The folder beside a store, or in it that of a stage, for what is no part of the sweep."""
     if path.parent.name == "stages" and path.name.isdigit():
         whole = path.parent.parent
@@ -178,7 +178,7 @@ def _compare(root: Mapping[str, Any], path: str, copy: bytes) -> None:
 
 def damaged_root(path: str, what: str, copy: bytes | None) -> DamagedError:
     """The error for a root that is not what was committed."""
-    place = beside(Path(path)) / "root.json"
+    place = side_folder(Path(path)) / "root.json"
     ways = (
         f"the next sk.run restores it from its copy, {place}"
         if copy is not None
@@ -199,8 +199,9 @@ def difference(now: Any, committed: Mapping[str, Any]) -> str | None:
         if now.get(word) != committed.get(word):
             return f"says {word} {now.get(word)!r} instead of {committed.get(word)!r}"
     sizes, then = now.get("shape"), committed["shape"]
-    whole = isinstance(sizes, list) and len(sizes) == len(then)
-    if not whole or any(not isinstance(n, int) or n < m for n, m in zip(sizes, then, strict=True)):
+    if not isinstance(sizes, list) or len(sizes) != len(then):
+        return f"says {len(then)} dims otherwise: shape {sizes!r} instead of {then!r}"
+    if any(not isinstance(n, int) or n < m for n, m in zip(sizes, then, strict=True)):
         return f"says shape {sizes!r} instead of {then!r}"
     return None
 

@@ -19,7 +19,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.files import read_bytes
-from sweepkit.root import FAULTS, DamagedError, OutdatedError, beside, checked, layout_words
+from sweepkit.root import FAULTS, DamagedError, OutdatedError, checked, layout_words, side_folder
 from sweepkit.status import Status
 
 __all__ = ["Box", "Place", "Statuses", "Stored", "stamp"]
@@ -79,7 +79,7 @@ class Place:
                 f"{self.path} was moved, removed or is being replaced since this Dataset was "
                 "opened; open it again with sk.open"
             )
-        copy = read_bytes(beside(Path(self.path).absolute()) / "root.json")
+        copy = read_bytes(side_folder(Path(self.path).absolute()) / "root.json")
         root = checked(read_bytes(Path(self.root)), self.path, copy)
         listed = root["consolidated_metadata"]["metadata"]
         if layout_words(listed.get(name)) != layout_words(self.metadata[name]):

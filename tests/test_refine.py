@@ -18,6 +18,7 @@ import xarray as xr
 
 import sweepkit as sk
 from sweepkit.analysis import UnanswerableError
+from sweepkit.analysis.table import table
 from sweepkit.status import Status
 from tests.conftest import EXHAUSTIVE, Start
 from tests.test_kills import HARNESS
@@ -395,7 +396,7 @@ def test_a_stage_made_before_a_parameter_joined_is_resumed(path: str) -> None:
     before = sk.open(path, stages=True).load()
     assert (before["status"] != Status.DONE).any()
     joins = sk.Sweep(
-        lambda a, b, seed, c: {**ball(a, b, seed), "far": c * ball(a, b, seed)["far"]},
+        lambda a, b, seed, c, kind: ball(a, b, seed),
         sk.grid(sweep().grid, c=[1.0, 2.0], kind=["soft", "hard"]),
         version="1",
         requirements=["far > 0.27"],
@@ -418,7 +419,10 @@ def test_a_stage_made_before_a_parameter_joined_is_resumed(path: str) -> None:
     assert not CALLS
 
 
-def test_a_half_finished_flat_store_keeps_the_order_of_its_coarse_pass(store: str) -> None:
+def test_a_half_finished_flat_store_keeps_the_order_of_its_coarse_pass(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweepkit.plan.FIRST_SECONDS", 0.0)  # a batch is one run
     grid = sk.grid(a=range(12), b=[3.0, 1.0, 2.0, 0.0]).where("a + b < 13")
 
     def some(a: int, b: float) -> dict[str, Any]:
@@ -434,13 +438,17 @@ def test_a_half_finished_flat_store_keeps_the_order_of_its_coarse_pass(store: st
     with pytest.raises(sk.RunError):
         sk.run(sk.Sweep(some, more, requirements=["y < 8"], version="1"), store,
                on_error="raise", **OPTIONS)  # fmt: skip
-    grid_rate, flat_rate = sk.rate(sk.open(store)), sk.rate(sk.open(store, stages=True))
-    assert grid_rate["basis"].item() == "in progress"
-    assert flat_rate["basis"].item() == "in progress"
-    for word in ("low", "high", "n_run"):
-        assert flat_rate[word].item() == pytest.approx(grid_rate[word].item())
-    convergence = sk.convergence(sk.open(store, stages=True))
-    assert convergence.attrs["order"] == sk.convergence(sk.open(store)).attrs["order"]
+    opened, flat = sk.open(store), sk.open(store, stages=True)
+    assert sk.rate(opened)["basis"].item() == sk.rate(flat)["basis"].item() == "in progress"
+    a, b = (x.values.ravel() for x in xr.broadcast(opened["a"], opened["b"]))
+    places, flat_places = table(opened).prefix, table(flat).prefix
+    assert places is not None
+    assert flat_places is not None
+    drawn = list(zip(a[places].tolist(), b[places].tolist(), strict=True))
+    assert len(flat_places) == len(drawn)
+    runs = flat.isel(run=flat_places)
+    assert list(zip(runs["a"].values.tolist(), runs["b"].values.tolist(), strict=True)) == drawn
+    assert sk.convergence(flat).attrs["order"] == sk.convergence(opened).attrs["order"]
 
 
 def test_a_stage_that_was_not_listed_is_by_the_next_writer(path: str) -> None:

@@ -42,7 +42,7 @@ from sweepkit.format1 import (
 from sweepkit.lock import held
 from sweepkit.parameters import Parameter
 from sweepkit.protocols import StoreError
-from sweepkit.root import CHECKSUM, STAGES, beside
+from sweepkit.root import CHECKSUM, STAGES, side_folder
 
 __all__ = ["STAGES", "ZarrStore"]
 
@@ -61,7 +61,9 @@ class ZarrStore:
     def __init__(self, path: str | os.PathLike[str], *, whole: ZarrStore | None = None) -> None:
         self.root = Path(path).absolute()  # runs in this process may change its working directory
         self.whole = whole
-        self.beside = beside(self.root) if whole is None else whole.beside / STAGES / self.root.name
+        self.beside = side_folder(self.root)
+        if whole is not None:
+            self.beside = whole.beside / STAGES / self.root.name
         self.arrays = Arrays(self.root)
         self.layout = Layout({}, (), {})
         self.attributes: dict[str, Any] = {}
@@ -161,9 +163,9 @@ class ZarrStore:
                 self.attributes["coordinates"] = " ".join(shared)
         text = composed(self.root, self.attributes, self._listed(unlisted), token)
         with suppress(OSError):
-            replace_file(self.beside / "root.json", text)
+            replace_file(self.beside / "root.json", text, durable=True)
         with self._writing("the layout"):
-            replace_file(self.root / "zarr.json", text)
+            replace_file(self.root / "zarr.json", text, durable=True)
         if self.whole is not None:
             self.whole.commit()
 
