@@ -381,9 +381,10 @@ class Session:
         found, stale, relabelled = self._meet(declaration)
         grown = {**layout.sizes, **{one.dim: one.size for one in found.parameters}}
         order = declared_order(found, declaration)
-        fresh = json.loads(json.dumps(self._declaration(order, grown)))
-        kept = {word: said for word, said in declaration.items() if word != "stored"}
-        fresh["environment"] = kept["environment"]  # another machine may read it
+        # Another machine may read it, whose packages are others.
+        fresh = self._declaration(order, grown, declaration["environment"])
+        kept = _without_stored(declaration)
+        fresh = json.loads(json.dumps(fresh))
         if found.joined or found.retyped or found.grows or stale or relabelled or fresh != kept:
             return False
         self._placement = Placement.of(self.grid.sizes, layout.sizes, found.on_disk)
@@ -484,7 +485,12 @@ class Session:
         self._blocks = Blocks(self.store)
         self._placement = Placement.of(self.grid.sizes, self.store.layout.sizes, found.on_disk)
 
-    def _declaration(self, order: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    def _declaration(
+        self,
+        order: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        made_with: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         return {
             **self.sweep.declaration(),
             "order": random_order(sizes),
@@ -492,7 +498,7 @@ class Session:
             "codes": self._codes,
             "objects": self._objects,
             "was": was_to_json(self._was),
-            "environment": environment(),
+            "environment": environment() if made_with is None else made_with,
         }
 
     def _reset(self, stale: tuple[int, ...], relabelled: Mapping[str, NDArray[np.intp]]) -> None:
