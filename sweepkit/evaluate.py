@@ -196,7 +196,9 @@ def _loop(
     touched[0] = always  # between batches the worker itself sets it
     results = Collector(task.outputs)
     take = results.take
+    patchable = bool(task.patchable)
     stamps: list[float] = []
+    stamp = stamps.append
     errors: dict[int, str] = {}
     logs: dict[int, str] = {}
     row, since, process = -1, 0, os.getpid()
@@ -225,8 +227,8 @@ def _loop(
         else:
             seconds = perf_counter() - started
             take(row, value)
-        stamps.append(seconds)
-        if touched[0] or seconds > UNSEEN or task.patchable:
+        stamp(seconds)
+        if touched[0] or seconds > UNSEEN or patchable:
             if os.getpid() != process:
                 _end_fork(None)
             if claim[DOOMED]:  # the signal for its stack woke it: leave the log as it is
@@ -250,7 +252,8 @@ def _loop(
         status[at] = Status.INVALID
         errors[at] = one_line(misfit)
         logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
-    return Result(status, np.array(stamps), columns, errors, logs, surroundings.told())
+    told, misnamed = surroundings.told(), results.misnamed
+    return Result(status, np.array(stamps), columns, errors, logs, told, misnamed)
 
 
 def _end_fork(exception: BaseException | None) -> NoReturn:

@@ -15,6 +15,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -56,6 +57,12 @@ GRACE = 1.0
 
 PREFETCH = 0.25
 """Batches expected to be shorter, in seconds, are sent ahead of time."""
+
+DEEPEST = 4
+"""Most batches in flight at a worker, where they are so short that it might run out of them."""
+
+RESULT_BUFFER = 2**20
+"""Bytes that the system is asked to hold of a worker's results while the driver is busy."""
 
 STACK_SIGNAL = signal.SIGXCPU
 """Makes a worker write its stack; a signal that simulators have no use for."""
@@ -120,6 +127,7 @@ class _Member:
         self.claim = memoryview(self._map).cast("d")
         self.claim[0] = -1.0
         self.connection, theirs = context.Pipe()
+        _widen(theirs.fileno())
         life, self._life = context.Pipe(duplex=False)
         # The process never gets this end: when the driver is gone, however it went, it closes.
         names = dict.fromkeys(BLAS, str(threads))
@@ -200,6 +208,12 @@ class _Member:
         return text
 
 
+def _widen(descriptor: int) -> None:
+    """Let one end of a pipe take a whole result, as far as the system allows."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, RESULT_BUFFER)
+
+
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
@@ -271,10 +285,11 @@ class Fleet:
 
     def _feed(self, source: Iterator[Batch]) -> bool:
         """Give work to whoever has room; True when there is no more."""
-        for depth in (1, 2):
+        for depth in range(1, DEEPEST + 1):
             for member in self._members:
                 while len(member.inflight) < depth and not self._worn(member):
-                    if depth == 2 and any(b.seconds > PREFETCH for b in member.inflight):
+                    ahead = max((b.seconds for b in member.inflight), default=0.0)
+                    if ahead > (PREFETCH if depth == 2 else PREFETCH / 10):
                         break
                     batch = self._next(source)
                     if batch is None:

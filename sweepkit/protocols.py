@@ -77,6 +77,8 @@ class Result:
         Error in one line and captured text, by row, where there is any.
     notes : tuple of str
         What runs did to the process around them, such as a changed working directory.
+    misnamed : str or None
+        What is wrong with an output's name that no store can have, if there is such a one.
     """
 
     status: NDArray[np.int8]
@@ -85,6 +87,7 @@ class Result:
     errors: Mapping[int, str] = field(default_factory=dict)
     logs: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    misnamed: str | None = None
 
     def __len__(self) -> int:
         return len(self.status)

@@ -65,6 +65,10 @@ UNSUCCESSFUL = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
 REPORT_SECONDS = 0.2
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
+CHUNK_SECONDS = 0.002
+"""What writing a chunk takes, in seconds, as far as is known beforehand."""
+MOST_LEAVING = 2
+"""Complete blocks that may wait to be written, chunk by chunk between results."""
 OPEN_BYTES = 512 * 2**20
 LEAST_LIMIT = 1.0
 """Smallest time limit, in seconds, that follows from a factor of the mean duration."""
@@ -623,6 +627,8 @@ class Session:
         if self._created:
             self._settle(outcome)
             return
+        if result.misnamed is not None:
+            raise ValueError(f"simulator {self.sweep.name!r}: {result.misnamed}")
         self._early.append(outcome)
         if (result.status == Status.DONE).any():
             self._create(*self._learnt(outcome))
@@ -796,12 +802,15 @@ class Session:
             return
         now = time.monotonic()
         slow = self.cost.recent > SLOW
-        pause = 0.0 if slow else 1.0
+        pause = 0.0 if slow else max(1.0, 10 * CHUNK_SECONDS * self._blocks.unwritten)
         if now - self._flushed >= max(pause, self._flush_pause):
             self._blocks.flush()
             after = time.monotonic()
             self._flush_pause = 10 * (after - now)
             self._flushed = after
+        while self._blocks.step():
+            if self._blocks.leaving <= MOST_LEAVING and self.cost.recent < SLOW:
+                break
         if self._blocks.nbytes > OPEN_BYTES:
             self._blocks.trim()
 

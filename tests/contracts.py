@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import warnings
@@ -210,6 +211,8 @@ class ExecutorContract:
         ]
 
     def test_the_callers_environment_is_as_it_was(self, executor: Executor) -> None:
+        for module in ("joblib", "threadpoolctl"):  # they set variables when they are imported
+            importlib.import_module(module)
         before = dict(os.environ)
         self.outcomes(executor, warn_and_change)
         os.environ.pop("SWEEPKIT_TEST_LEAK", None)
