@@ -103,7 +103,15 @@ def checked(content: bytes | None, path: str, copy: bytes | None = None) -> dict
         _check_arrays(arrays)
     except FAULTS as fault:
         raise damaged_root(path, f"cannot be read ({fault!r})", copy) from fault
-    if said is not None and said != _checksum(root):
+    sound = said is None or said == _checksum(root)
+    if isinstance(version, int) and version > FORMAT:  # a newer one may be sealed otherwise
+        place = side_folder(Path(path)) / "root.json"
+        mended = f" (if none wrote it, zarr.json is damaged: put its copy there, {place})"
+        raise NotASweepError(
+            f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
+            f"update sweepkit{'' if sound else mended}"
+        )
+    if not sound:
         raise damaged_root(path, "was changed or damaged since it was committed", copy)
     if version is None:
         raise NotASweepError(
@@ -111,10 +119,7 @@ def checked(content: bytes | None, path: str, copy: bytes | None = None) -> dict
             "path for a sweep"
         )
     if version != FORMAT:
-        raise NotASweepError(
-            f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
-            "update sweepkit"
-        )
+        raise NotASweepError(f"{path} is of format {version!r}, which no sweepkit writes")
     try:
         for name, array in arrays.items():
             if array.get("node_type") != "group":
