@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sweepkit.files import loads, read_bytes, replace_file
-from sweepkit.root import STAGES, DamagedError, StoreError, checked, sealed, side_folder
+from sweepkit.root import STAGES, DamagedError, StoreError, checked, root_bytes, sealed, side_folder
 
 __all__ = ["composed", "is_group", "mend_root", "own_arrays", "read_root", "token_of"]
 
@@ -58,7 +58,7 @@ def read_root(root: Path, kept: Path | None = None) -> dict[str, Any]:
         If it is damaged, of a newer format, or no sweep.
     """
     copy = read_bytes((side_folder(root) if kept is None else kept) / "root.json")
-    return checked(read_bytes(root / "zarr.json"), str(root), copy)
+    return checked(root_bytes(root), str(root), copy)
 
 
 def mend_root(root: Path, kept: Path) -> None:

@@ -52,6 +52,8 @@ ZARR_DTYPES = {
     "timedelta64[ns]": "int64",
 }
 NAT = -(2**63)
+AXIS_GUARDS = {"float64": 1, "uint64": 2}
+"""Guards of axes by data type: one that other numbers join is stored in another of the size."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ RESERVED = frozenset(variable.name for variable in KEEPING)
 def coordinate(one: Parameter) -> Variable:
     """A parameter as it is stored."""
     dtype = stored_name(one.values)
-    return Variable(one.name, dtype, one.dims, one.values.shape, attrs=one.attrs)
+    guards = AXIS_GUARDS.get(dtype, 0)
+    return Variable(one.name, dtype, one.dims, one.values.shape, attrs=one.attrs, guards=guards)
 
 
 def stored_name(values: NDArray[Any]) -> str:

@@ -24,6 +24,7 @@ from sweepkit.root import (
     OutdatedError,
     checked,
     damaged_root,
+    root_bytes,
     side_folder,
 )
 from sweepkit.status import NAMES, Status
@@ -194,7 +195,7 @@ def read_root(path: str) -> dict[str, Any]:
     """
     if os.path.isfile(path):
         raise NotASweepError(f"{path} is a file and no sweep")
-    content = read_bytes(Path(path, "zarr.json"))
+    content = root_bytes(Path(path))
     copy = read_bytes(side_folder(Path(path).absolute()) / "root.json")
     if content is None and copy is not None and Path(path, "status").is_dir():
         raise damaged_root(path, "is missing", copy)

@@ -17,6 +17,7 @@ __all__ = [
     "StoreError",
     "checked",
     "layout_words",
+    "root_bytes",
     "sealed",
     "side_folder",
 ]
@@ -69,6 +70,25 @@ def _checksum(root: Mapping[str, Any]) -> str:
     listed = {n: said for n, said in root["consolidated_metadata"].items() if n != CHECKSUM}
     plain = {**root, "consolidated_metadata": listed}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def root_bytes(root: Path) -> bytes | None:
+    """What the root's file holds, None where there is none.
+
+    Raises
+    ------
+    DamagedError
+        If it is there and cannot be read.
+    """
+    try:
+        return (root / "zarr.json").read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as fault:
+        raise DamagedError(
+            f"{root}: zarr.json cannot be read: {fault.strerror or fault}; mend its permissions "
+            "or the disk"
+        ) from fault
 
 
 def checked(content: bytes | None, path: str, copy: bytes | None = None) -> dict[str, Any]:

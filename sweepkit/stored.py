@@ -80,7 +80,7 @@ class Place:
                 "opened; open it again with sk.open"
             )
         copy = read_bytes(side_folder(Path(self.path).absolute()) / "root.json")
-        root = checked(read_bytes(Path(self.root)), self.path, copy)
+        root = checked(root_bytes(Path(self.path)), self.path, copy)
         listed = root["consolidated_metadata"]["metadata"]
         if layout_words(listed.get(name)) != layout_words(self.metadata[name]):
             raise OutdatedError(

@@ -147,6 +147,18 @@ def test_an_edited_root_without_a_copy_is_refused(
     assert ledger.take() == set()
 
 
+def test_a_root_that_may_not_be_read_is_told(store: str, original: xr.Dataset) -> None:
+    path = Path(store, "zarr.json")
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()  # what even root cannot read
+    with pytest.raises(sk.StoreError, match=r"zarr\.json cannot be read: Is a directory"):
+        sk.open(store)
+    path.rmdir()
+    path.write_bytes(content)
+    same(sk.open(store).load(), original)
+
+
 def test_a_store_is_copied_without_its_side_folder(
     store: str, original: xr.Dataset, tmp_path: Path
 ) -> None:
@@ -321,6 +333,21 @@ def test_a_reader_of_a_column_that_widens_gets_an_error_and_no_other_values(stor
         ours["result"].load()
     for opened in (xr.open_zarr(store), sk.open(store)):
         assert opened["result"].values.tolist() == [1.0, 2.0, 3.0, 10.5]
+
+
+def test_a_reader_of_an_axis_that_other_numbers_join_gets_an_error(store: str) -> None:
+    def widen(a: list[Any]) -> None:
+        grid = sk.paired(a=a, b=list(range(len(a))), dim="case")
+        sweep = sk.Sweep(lambda a, b: float(a), grid, version="1")
+        sk.run(sweep, store, backend="sequential", progress=False)
+
+    widen([1, 2, 3])
+    plain, ours = xr.open_zarr(store, chunks=None), sk.open(store)
+    widen([1, 2, 3, 0.5])
+    for opened in (plain, ours):
+        with pytest.raises(ValueError, match=r"size|checksum|open it again"):
+            opened["a"].load()
+    assert sk.open(store)["a"].values.tolist() == [1.0, 2.0, 3.0, 0.5]
 
 
 # --- replaced as a whole -------------------------------------------------------------------------
