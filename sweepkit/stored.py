@@ -19,7 +19,15 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.files import read_bytes
-from sweepkit.root import FAULTS, DamagedError, OutdatedError, checked, layout_words, side_folder
+from sweepkit.root import (
+    FAULTS,
+    DamagedError,
+    OutdatedError,
+    checked,
+    layout_words,
+    root_bytes,
+    side_folder,
+)
 from sweepkit.status import Status
 
 __all__ = ["Box", "Place", "Statuses", "Stored", "stamp"]

@@ -37,8 +37,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 # --- lost chunks ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mask", [True, False])
+@pytest.mark.parametrize(("kind", "mask"), [*((kind, True) for kind in KINDS), ("n", False)])
 def test_a_lost_chunk_is_missed_by_who_reads_it(
     ledger: Ledger, store: str, original: xr.Dataset, kind: str, mask: bool
 ) -> None:
@@ -118,8 +117,10 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("sealing", ["with the checksum", "without it"])
-@pytest.mark.parametrize("what", EDITS)
+@pytest.mark.parametrize(
+    ("what", "sealing"),
+    [*((what, "with the checksum") for what in EDITS), ("name", "without it")],
+)
 def test_an_edited_root_is_told_and_restored(
     ledger: Ledger, store: str, original: xr.Dataset, what: str, sealing: str
 ) -> None:
@@ -222,7 +223,7 @@ def fuzz(store: str, names: list[str], count: int, original: xr.Dataset) -> int:
 def test_a_flipped_byte_of_metadata_gives_the_same_data_or_is_told(
     store: str, original: xr.Dataset
 ) -> None:
-    assert fuzz(store, ["."], 150, original) > 140
+    assert fuzz(store, ["."], 120, original) > 110
     assert fuzz(store, ["y", "status", "a", "text", "log"], 8, original) == 0
 
 
@@ -233,8 +234,10 @@ def test_every_flipped_byte_of_metadata_gives_the_same_data_or_is_told(
     fuzz(store, [".", *map(str, original.variables)], 1500, original)
 
 
-@pytest.mark.parametrize("kind", ["y", "log", "error", "status", "a"])
-@pytest.mark.parametrize("harm", [delete, truncate, empty])
+@pytest.mark.parametrize(
+    ("kind", "harm"),
+    [("y", delete), ("log", truncate), ("error", empty), ("status", delete), ("a", truncate)],
+)
 def test_damaged_metadata_of_a_variable_is_named(
     ledger: Ledger, store: str, original: xr.Dataset, kind: str, harm: Callable[[Path], None]
 ) -> None:
