@@ -88,7 +88,7 @@ def restore(store: Store) -> int:
     for block in range(layout.n_blocks):
         box = layout.box(block)
         hit = [one for one in noted if _overlap(one, box) is not None]
-        readable = True
+        readable = not _status_lost(store, box)
         try:
             status = store.read("status", box)
         except StoreError:
@@ -150,12 +150,18 @@ def _damaged(store: Store, *, thorough: bool) -> Iterator[Damage]:
             yield Damage("status", box, math.prod(shape), _words(layout, box), _reason(fault))
             continue
         yield from _damaged_in(store, block, status, thorough=thorough)
-        if not store.has_chunk("status", _chunk_index(layout, "status", box)) and any(
-            store.has_chunk(v.name, _chunk_index(layout, v.name, box))
-            for v in layout.variables.values()
-            if not (v.text or v.shape or v.name == "status" or "derived" in v.attrs)
-        ):
+        if _status_lost(store, box):
             yield Damage("status", box, math.prod(shape), _words(layout, box), "is missing")
+
+
+def _status_lost(store: Store, box: Box) -> bool:
+    """Whether a block has values and no status, which is written before them and after."""
+    layout = store.layout
+    return not store.has_chunk("status", _chunk_index(layout, "status", box)) and any(
+        store.has_chunk(v.name, _chunk_index(layout, v.name, box))
+        for v in layout.variables.values()
+        if not (v.text or v.shape or v.name == "status" or "derived" in v.attrs)
+    )
 
 
 def _damaged_in(

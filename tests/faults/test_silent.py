@@ -54,6 +54,18 @@ def test_a_lost_chunk_is_missed_by_who_reads_it(
     assert {a for a, _ in ledger.take()} <= {2, 3}
 
 
+def test_lost_statuses_are_pending_for_a_sweep_that_declares_others(
+    ledger: Ledger, store: str, original: xr.Dataset
+) -> None:
+    delete(chunk_of(store, "status"))
+    run(ledger, store, a=[0, 1])
+    assert ledger.take() == set()
+    assert sk.verify(store).empty
+    status = sk.open(store)["status"].load()
+    assert (status.sel(a=[2, 3]) == Status.PENDING).all()
+    assert (status.sel(a=[0, 1]) == Status.DONE).all()
+
+
 def test_lost_lengths_of_traces_are_missed(store: str) -> None:
     sweep = sk.Sweep(
         lambda a: np.arange(a + 1.0),
