@@ -24,7 +24,7 @@ _HOMES = {
     "StaleCodeError": "resume",
     "Status": "status",
     "StoreBusyError": "protocols",
-    "StoreError": "protocols",
+    "StoreError": "root",
     "Suggestion": "analysis",
     "Sweep": "sweep",
     "TooManyErrorsError": "judge",
@@ -132,7 +132,6 @@ if TYPE_CHECKING:
     from sweepkit.parameters import values as values
     from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
-    from sweepkit.protocols import StoreError as StoreError
     from sweepkit.reading import failed as failed
     from sweepkit.reading import margin as margin
     from sweepkit.reading import open as open
@@ -143,6 +142,7 @@ if TYPE_CHECKING:
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
     from sweepkit.resume import NearMissError as NearMissError
     from sweepkit.resume import StaleCodeError as StaleCodeError
+    from sweepkit.root import StoreError as StoreError
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
     from sweepkit.status import Progress as Progress

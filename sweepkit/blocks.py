@@ -164,6 +164,9 @@ class Block:
             for number, position, text in zip(numbers, inner, all_texts.values(), strict=True):
                 self._hold(chunked, int(number))[position] = text
                 chunked.dirty.add(int(number))
+        for chunked in self._chunked.values():
+            if "derived" in chunked.variable.attrs:
+                self._empty(chunked, cells)
         chunked = self._chunked["attempts"]
         self.attempts[cells] += 1
         self.tried[cells] = True
@@ -171,6 +174,14 @@ class Block:
         chunked.dirty.add(0)
         self.status[cells] = given.status
         self.dirty = True
+
+    def _empty(self, chunked: _Chunked, cells: NDArray[np.int64]) -> None:
+        """Forget what was derived from other results of some runs."""
+        numbers, inner = self._where(chunked, cells)
+        for number in np.unique(numbers):
+            values = self._hold(chunked, int(number))
+            values[inner[numbers == number]] = chunked.variable.fill
+            chunked.dirty.add(int(number))
 
     def mark(self, cells: NDArray[np.int64], status: Status) -> None:
         """Set the status of cells that are not run."""
@@ -183,9 +194,16 @@ class Block:
         return sum(1 for _ in self.writes())
 
     def writes(self) -> Iterator[None]:
-        """Write what is new, status last, chunk by chunk; nothing may be put in meanwhile."""
+        """Write what is new, status last, chunk by chunk; nothing may be put in meanwhile.
+
+        A block that holds nothing yet has its status written first too: where values are and no
+        status is, it was lost, and is not that of a writer killed between the two.
+        """
         if not self.dirty:
             return
+        if self.fresh:
+            self.store.write("status", self.box, np.zeros(self.shape, dtype=np.int8))
+            yield
         for chunked in self._chunked.values():
             for number in sorted(chunked.dirty):
                 box = self._chunk_box(chunked.extents, number)
@@ -207,7 +225,8 @@ class Block:
     @property
     def unwritten(self) -> int:
         """Chunks that are to be written."""
-        return sum(len(one.dirty) for one in self._chunked.values()) + self.dirty
+        dirty = sum(len(one.dirty) for one in self._chunked.values())
+        return dirty + self.dirty + (self.dirty and self.fresh)
 
     def _forget_full(self, chunked: _Chunked) -> None:
         """Let go of large chunks of which every run is settled."""

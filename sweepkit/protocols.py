@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sweepkit.format1 import Layout, Variable
 from sweepkit.outputs import Column
 from sweepkit.parameters import Parameter
+from sweepkit.root import StoreError
 
 __all__ = [
     "Batch",
@@ -25,6 +26,7 @@ __all__ = [
     "Store",
     "StoreBusyError",
     "StoreError",
+    "UnwritableError",
 ]
 
 
@@ -146,12 +148,12 @@ class Holder:
     since: str
 
 
-class StoreError(Exception):
-    """A store cannot be read or written as it is; says where and what to do."""
-
-
 class StoreBusyError(StoreError):
     """Another process writes to the store."""
+
+
+class UnwritableError(StoreError):
+    """Nothing can be written at the path of a store."""
 
 
 class Store(Protocol):
@@ -174,7 +176,10 @@ class Store(Protocol):
     # --- one writer ---
 
     def hold(self) -> AbstractContextManager[None]:
-        """Be the only writer; raises StoreBusyError naming the other."""
+        """Be the only writer; raises StoreBusyError naming the other.
+
+        Raises UnwritableError where nothing can be written.
+        """
 
     def exists(self) -> bool:
         """Whether a layout was committed; what a killed writer began is finished or undone."""
@@ -236,6 +241,9 @@ class Store(Protocol):
 
     def damaged_axes(self) -> dict[str, str]:
         """Coordinates that cannot be read, each with what is wrong with it."""
+
+    def damaged_metadata(self) -> dict[str, str]:
+        """Variables whose metadata are not as committed, each with what is wrong with it."""
 
     # --- beside the sweep ---
 

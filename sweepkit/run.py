@@ -27,7 +27,15 @@ from sweepkit.judge import RunError, Tally, failing, too_many
 from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
-from sweepkit.protocols import Batch, Crew, Executor, Outcome, Store, StoreError
+from sweepkit.protocols import (
+    Batch,
+    Crew,
+    Executor,
+    Outcome,
+    Store,
+    StoreError,
+    UnwritableError,
+)
 from sweepkit.receipt import environment, write_receipt
 from sweepkit.resume import (
     Match,
@@ -172,16 +180,21 @@ class Session:
             If a person interrupted; what is done is kept.
         """
         self._check_size()
-        with self.store.hold():
-            self._prepare()
-            if self.total:
-                with self._listening():
-                    self._hold_and_run()
-            else:
-                if not self._created:
-                    self._create((), {})
-                self._tell("done", at_once=True)
-            self._account()
+        try:
+            with self.store.hold():
+                self._prepare()
+                if self.total:
+                    with self._listening():
+                        self._hold_and_run()
+                else:
+                    if not self._created:
+                        self._create((), {})
+                    self._tell("done", at_once=True)
+                self._account()
+        except UnwritableError:
+            if not self._complete():
+                raise
+            self._tell("done", at_once=True)
         if self.interrupted:
             raise KeyboardInterrupt
         if self.ending is not None:
@@ -324,6 +337,24 @@ class Session:
             return
         self.store.open()
         declaration = self.store.declaration
+        found, stale, relabelled = self._meet(declaration)
+        fresh = self.sweep.declaration()
+        if any(declaration[word] != fresh[word] for word in ("masks", "derived")) or any(
+            "code" in mask for mask in declaration["masks"]
+        ):
+            self._unskip()
+        self._created = True
+        self._settle_layout(found, declaration)
+        self._check_outputs(self.store.layout)
+        if self.store.layout.outputs:
+            self._check_requirements(self.store.layout)
+        self._reset(stale, relabelled)
+
+    def _meet(
+        self, declaration: Mapping[str, Any]
+    ) -> tuple[Match, tuple[int, ...], dict[str, NDArray[np.intp]]]:
+        """How the sweep lies in the store; which of its runs are to be made again."""
+        now = self.sweep.identity
         self._was = settled_values(
             was_from_json(declaration),
             neutral_parameters(self.settings.was, self.grid, declaration["parameters"]),
@@ -342,18 +373,33 @@ class Session:
         self.grid = found.grid
         self._codes = declaration["codes"]
         stale = self._judge_code(now)
-        relabelled = self._judge_objects(declaration.get("objects", {}), stored)
-        fresh = self.sweep.declaration()
-        if any(declaration[word] != fresh[word] for word in ("masks", "derived")) or any(
-            "code" in mask for mask in declaration["masks"]
-        ):
-            self._unskip()
-        self._created = True
-        self._settle_layout(found, declaration)
-        self._check_outputs(self.store.layout)
-        if self.store.layout.outputs:
-            self._check_requirements(self.store.layout)
-        self._reset(stale, relabelled)
+        return found, stale, self._judge_objects(declaration.get("objects", {}), stored)
+
+    def _complete(self) -> bool:
+        """Whether a store that cannot be written holds all that is asked for, as it is."""
+        try:
+            self.store.peek()
+        except StoreError:
+            return False
+        layout, declaration = self.store.layout, self.store.declaration
+        found, stale, relabelled = self._meet(declaration)
+        grown = {**layout.sizes, **{one.dim: one.size for one in found.parameters}}
+        order = declared_order(found, declaration)
+        # Another machine may read it, whose packages are others.
+        fresh = self._declaration(order, grown, declaration["environment"])
+        kept = _without_stored(declaration)
+        fresh = json.loads(json.dumps(fresh))
+        if found.joined or found.retyped or found.grows or stale or relabelled or fresh != kept:
+            return False
+        self._placement = Placement.of(self.grid.sizes, layout.sizes, found.on_disk)
+        unsettled = [int(one) for one in (Status.PENDING, *self.settings.rerun)]
+        for block in range(layout.n_blocks):
+            box = layout.box(block)
+            status = self.store.read("status", box)
+            declared = self._placement.runs(box).reshape(status.shape) >= 0
+            if (declared & np.isin(status, unsettled)).any():
+                return False
+        return True
 
     def _judge_code(self, now: Any) -> tuple[int, ...]:
         """Which code versions are to be run again; a changed one is asked about first."""
@@ -443,7 +489,12 @@ class Session:
         self._blocks = Blocks(self.store)
         self._placement = Placement.of(self.grid.sizes, self.store.layout.sizes, found.on_disk)
 
-    def _declaration(self, order: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    def _declaration(
+        self,
+        order: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        made_with: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         return {
             **self.sweep.declaration(),
             "order": random_order(sizes),
@@ -451,7 +502,7 @@ class Session:
             "codes": self._codes,
             "objects": self._objects,
             "was": was_to_json(self._was),
-            "environment": environment(),
+            "environment": environment() if made_with is None else made_with,
         }
 
     def _reset(self, stale: tuple[int, ...], relabelled: Mapping[str, NDArray[np.intp]]) -> None:

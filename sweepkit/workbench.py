@@ -384,9 +384,9 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each damaged chunk: ``variable`` (in stages as ``stages/1/name``), ``runs``
-        (how many lost a value), ``where`` (their range along each dim) and ``reason``. Empty if
-        all is well.
+        One row for each damaged chunk and each variable with damaged metadata: ``variable`` (in
+        stages as ``stages/1/name``), ``runs`` (how many lost a value), ``where`` (their range
+        along each dim) and ``reason``. Empty if all is well.
 
     Raises
     ------

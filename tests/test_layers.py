@@ -15,19 +15,24 @@ PACKAGE = ROOT / "sweepkit"
 FLOOR = {
     "arithmetic",
     "expressions",
+    "files",
     "format1",
     "grammar",
     "grid",
     "interpreter",
     "parameters",
     "requirements",
+    "root",
     "sampling",
     "status",
 }
 RUNNING = {
     "amend",
+    "arrays",
+    "axes",
     "blocks",
     "bytecode",
+    "commit",
     "cost",
     "digest",
     "evaluate",
@@ -36,6 +41,7 @@ RUNNING = {
     "fleet",
     "identity",
     "judge",
+    "lock",
     "objects",
     "outputs",
     "pickling",
@@ -55,7 +61,7 @@ RUNNING = {
     "streams",
     "sweep",
 }
-READING = {"analysis", "export", "reading", "stages", "views"}
+READING = {"analysis", "export", "formulas", "lazy", "reading", "stages", "stored", "views"}
 FRONT = {"cli", "workbench"}
 
 MAY_IMPORT = {
@@ -66,7 +72,7 @@ MAY_IMPORT = {
 }
 """By module or folder: the modules and folders of sweepkit that it may import."""
 
-CORE = FLOOR | RUNNING - {"executors", "stores"} | {"reading"}
+CORE = FLOOR | RUNNING - {"executors", "stores"} | {"formulas", "lazy", "reading", "stored"}
 """The closed core, which knows the plugs' contracts and none of the plugs."""
 
 USES_A_PLUG = {("refine", "stores")}
@@ -106,13 +112,13 @@ ANYWHERE = {"numpy", "xarray", "pandas", "scipy"}
 FOREIGN = {
     "IPython": {"views"},
     "cloudpickle": {"executors", "fleet", "pickling"},
-    "filelock": {"stores"},
+    "filelock": {"lock"},
     "joblib": {"executors", "fleet"},
     "psutil": {"executors", "fleet", "pool"},
     "sklearn": {"analysis"},
     "threadpoolctl": {"executors", "fleet"},
     "tqdm": {"views"},
-    "zarr": {"reading", "stores"},
+    "zarr": {"arrays", "stores"},
 }
 """Other libraries and the modules and folders that may import them."""
 

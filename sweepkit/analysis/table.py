@@ -747,6 +747,8 @@ def _prefix(t: Table) -> NDArray[np.int64] | None:
     # A grown sweep has runs that its first order could not draw, and a selection lacks some.
     if sizes != dict(zip(t.dims, t.shape, strict=True)):
         return None
+    if "positions" in order:  # of flat runs, which lie in no grid
+        return np.asarray(order["positions"], dtype=np.int64)
     from sweepkit.grid import random_prefix
 
     disk = random_prefix(order["seed"], t.n, int(order["coarse"]))

@@ -43,6 +43,10 @@ def unrefined(t: Table) -> tuple[Table, int]:
     shape = tuple(ds.sizes[d] for d in (found[0] if found is not None else [dim]))
     plain = table(ds, failed=xr.DataArray(np.zeros(shape), dims=list(found[0] if found else [dim])))
     alone = replace(plain, outcome=outcome, requirements=t.requirements)
+    if t.prefix is not None and alone.prefix is None:
+        rank = np.full(t.n, -1, dtype=np.int64)
+        rank[first] = np.arange(len(first)) if found is None else found[1]
+        alone = replace(alone, prefix=rank[t.prefix])
     return alone, t.n - len(first)
 
 
