@@ -28,7 +28,10 @@ RUNNING = {
     "amend",
     "blocks",
     "bytecode",
+    "capture",
+    "containment",
     "cost",
+    "deaths",
     "digest",
     "evaluate",
     "executors",
@@ -36,11 +39,13 @@ RUNNING = {
     "fleet",
     "identity",
     "judge",
+    "keeper",
     "objects",
     "outputs",
     "pickling",
     "plan",
     "pool",
+    "premises",
     "protocols",
     "reach",
     "receipt",
@@ -54,6 +59,7 @@ RUNNING = {
     "stores",
     "streams",
     "sweep",
+    "worker",
 }
 READING = {"analysis", "export", "reading", "stages", "views"}
 FRONT = {"cli", "workbench"}
@@ -110,7 +116,7 @@ FOREIGN = {
     "joblib": {"executors", "fleet"},
     "psutil": {"executors", "fleet", "pool"},
     "sklearn": {"analysis"},
-    "threadpoolctl": {"executors", "fleet"},
+    "threadpoolctl": {"executors", "worker"},
     "tqdm": {"views"},
     "zarr": {"reading", "stores"},
 }
@@ -222,7 +228,7 @@ def test_importing_the_package_loads_no_library_and_no_module_of_its_own() -> No
 
 
 def test_a_worker_starts_without_xarray_pandas_or_a_store() -> None:
-    loaded = loaded_by("import sweepkit.evaluate")
+    loaded = loaded_by("import sweepkit.worker")
     assert not loaded & {"xarray", "pandas", "scipy", "zarr", "joblib"}
     loaded = loaded_by("import sweepkit.fleet")
     assert not loaded & {"xarray", "pandas", "scipy", "zarr"}
