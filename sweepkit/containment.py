@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Pristine", "Surroundings", "Trait", "has_children", "kept_surroundings", "seed_globals"]
+from sweepkit import keeper
+
+__all__ = ["Pristine", "Surroundings", "Trait", "kept_surroundings", "seed_globals"]
 
 ABSENT = object()
 ENDING = 0.05
@@ -98,9 +100,10 @@ def _decimal() -> tuple[Any, ...]:
 
 
 def _set_decimal(was: tuple[Any, ...]) -> None:
-    prec, rounding, least, most, capitals, clamp, traps = was
-    context = decimal.Context(prec, rounding, least, most, capitals, clamp, [], list(traps))
-    decimal.setcontext(context)
+    now, traps = decimal.getcontext(), was[-1]
+    now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp = was[:-1]
+    for kind in now.traps:
+        now.traps[kind] = kind in traps
 
 
 def _set_collector(was: tuple[bool, tuple[int, int, int]]) -> None:
@@ -287,7 +290,7 @@ class Surroundings:
             self._streams = sys.stdout, sys.stderr
             self._filters = list(warnings.filters)
             self._float_errors = np.geterr()
-            self._childless = not has_children()
+            self._children = _children()
             self._threads = set(threading.enumerate())
             self.pristine = self.pristine or Pristine()
         return self
@@ -358,7 +361,7 @@ class Surroundings:
 
     def told(self) -> tuple[str, ...]:
         """What was changed since this was last asked, in words."""
-        if self.contained and self._childless and has_children():
+        if self.contained and not _children() <= self._children:
             self._note("child processes left behind")
         notes, self.notes = tuple(self.notes), []
         return notes
@@ -374,14 +377,13 @@ class Surroundings:
             os.close(self._home)
 
 
-def has_children() -> bool:
-    """Whether this process has children that are alive, where the system tells cheaply."""
-    if not hasattr(os, "waitid"):
-        return False
+def _children() -> set[int]:
+    """Processes that this one started and that are alive, where the system tells."""
     try:
-        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except (ChildProcessError, AttributeError):  # none, which is told fast; or not told at all
+        return set()
+    return set(keeper.descendants(os.getpid())) - {ended.si_pid if ended else 0}
 
 
 @contextlib.contextmanager
@@ -421,9 +423,9 @@ def kept_surroundings(patchable: Sequence[tuple[str, str]] = ()) -> Iterator[Pri
             try:
                 yield pristine
             finally:
+                if decimal.getcontext() is not of_decimal:
+                    decimal.setcontext(of_decimal)
                 surroundings.restore(wholly=True)
     finally:
         np.random.set_state(of_numpy)
         random.setstate(of_python)
-        if decimal.getcontext() is not of_decimal:
-            decimal.setcontext(of_decimal)

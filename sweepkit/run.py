@@ -23,7 +23,15 @@ from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
 from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
 from sweepkit.grid import random_prefix
-from sweepkit.judge import RunError, Tally, failing, too_many
+from sweepkit.judge import (
+    RunError,
+    Tally,
+    TooManyErrorsError,
+    error_kind,
+    failing,
+    told_too_many,
+    too_many,
+)
 from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
@@ -144,6 +152,7 @@ class Session:
         self._early: list[Outcome] = []
         self._again: list[NDArray[np.int64]] = []
         self._tries: Counter[int] = Counter()
+        self._aside: Counter[str] = Counter()
         self._created = False
         self._codes: list[dict[str, Any]] = []
         self._objects: dict[str, dict[str, Any]] = {}
@@ -180,6 +189,9 @@ class Session:
                 if not self._created:
                     self._create((), {})
                 self._tell("done", at_once=True)
+            self.tally.errors.update(self._aside)  # for a retry that did not come
+            if isinstance(self.ending, TooManyErrorsError) and self.settings.max_errors is not None:
+                self.ending = told_too_many(self.tally, self.settings.max_errors)
             self._account()
         if self.interrupted:
             raise KeyboardInterrupt
@@ -723,6 +735,7 @@ class Session:
             if self._tries[run] < self.settings.retry.get(became, 0):
                 self._tries[run] += 1
                 self._again.append(batch.runs[row : row + 1])
+                self._aside[error_kind(became, text)] += 1
             else:
                 final[row] = text
         return final
@@ -731,6 +744,7 @@ class Session:
         """Runs set aside, one a batch; on disk they are pending again before they are run."""
         runs = np.concatenate(self._again)
         self._again = []
+        self._aside.clear()
         placed = list(by_block(self.store.layout, self._placement.disk(runs)))
         for number, cells, _ in placed:
             block = self._blocks.get(number)

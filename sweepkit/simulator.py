@@ -26,6 +26,9 @@ INJECTED = ("rng", "seed", "scratch")
 
 UNSETTLING = frozenset(
     {
+        "Thread",
+        "ThreadPoolExecutor",
+        "Timer",
         "alarm",
         "disable",
         "getcontext",
@@ -47,10 +50,11 @@ UNSETTLING = frozenset(
         "setrlimit",
         "settrace",
         "siginterrupt",
+        "start_new_thread",
         "umask",
     }
 )
-"""Names of functions that change a process for the runs after."""
+"""Names of functions and classes that change a process for the runs after."""
 
 
 @dataclass(frozen=True)

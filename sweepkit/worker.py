@@ -116,6 +116,8 @@ def _die_with(life: Any) -> None:
     parent = os.getppid()
 
     def watch() -> None:
+        # The stack is told of the thread that the signal finds, which is to be that of the runs.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
         # A process that the driver forked may hold the pipe open, so its own end is looked for.
         with suppress(EOFError, OSError):
             while os.getppid() == parent:
