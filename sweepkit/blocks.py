@@ -44,12 +44,15 @@ class Cells:
         Values of variables for some rows, or all where rows is None.
     texts : mapping of str to mapping of int to str
         Texts of ``error`` and ``log`` by row.
+    tries : int
+        How often the runs were begun for these results.
     """
 
     cells: NDArray[np.int64]
     status: NDArray[np.int8]
     values: Mapping[str, tuple[NDArray[np.intp] | None, NDArray[Any]]]
     texts: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    tries: int = 1
 
 
 @dataclass
@@ -168,7 +171,7 @@ class Block:
             if "derived" in chunked.variable.attrs:
                 self._empty(chunked, cells)
         chunked = self._chunked["attempts"]
-        self.attempts[cells] += 1
+        self.attempts[cells] += given.tries
         self.tried[cells] = True
         chunked.held[0] = self.attempts
         chunked.dirty.add(0)

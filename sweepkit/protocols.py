@@ -44,12 +44,15 @@ class Batch:
         Numbers of the runs in the declared grid, in C order.
     seconds : float
         How long the batch is expected to take on one worker.
+    lost : int
+        How often before these runs were begun, and their results lost with their worker.
     """
 
     block: int
     cells: NDArray[np.int64]
     runs: NDArray[np.int64]
     seconds: float = 0.0
+    lost: int = 0
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -60,6 +63,10 @@ class Batch:
         return replace(
             self, cells=self.cells[rows], runs=self.runs[rows], seconds=self.seconds * share
         )
+
+    def begun(self) -> Batch:
+        """The same after its runs were begun and their results lost."""
+        return replace(self, lost=self.lost + 1)
 
 
 @dataclass(frozen=True)
@@ -105,12 +112,18 @@ class Outcome:
 class Crew(Protocol):
     """Held workers."""
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+    ) -> Iterator[Outcome | None]:
         """Run batches, pulled as workers come free, and yield outcomes as they come, unordered.
 
-        Every run pulled is in exactly one outcome, unless ``stopping()`` became true: then no
-        more is pulled, runs in flight may be given up, and the iterator ends soon. A run that
-        ends its worker has the status crashed or timeout and costs no other run its outcome.
+        None is yielded at least each second while there is no outcome, so that whoever iterates
+        can report and write meanwhile; where runs share the caller's thread, between batches.
+
+        An outcome may be of the first runs of a batch, with the others in later ones. Every run
+        pulled is in exactly one outcome, unless ``stopping()`` became true: then no more is
+        pulled, runs in flight may be given up, and the iterator ends soon. A run that ends its
+        worker has the status crashed or timeout and costs no other run its outcome.
         """
 
 

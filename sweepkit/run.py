@@ -23,7 +23,15 @@ from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
 from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
 from sweepkit.grid import random_prefix
-from sweepkit.judge import RunError, Tally, failing, too_many
+from sweepkit.judge import (
+    RunError,
+    Tally,
+    TooManyErrorsError,
+    error_kind,
+    failing,
+    told_too_many,
+    too_many,
+)
 from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
@@ -52,7 +60,7 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import holds_nothing, rejoin, retype
-from sweepkit.simulator import cell_sources, patchable, uses_global_random
+from sweepkit.simulator import cell_sources, patchable, unsettles, uses_global_random
 from sweepkit.status import Progress, Status
 from sweepkit.sweep import Sweep
 
@@ -72,6 +80,8 @@ MOST_LEAVING = 2
 OPEN_BYTES = 512 * 2**20
 LEAST_LIMIT = 1.0
 """Smallest time limit, in seconds, that follows from a factor of the mean duration."""
+FIRST_LIMIT = 600.0
+"""Time limit, in seconds, while no run is done from which a factor could tell one."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,7 @@ class Session:
         self.report = report
         self.grid = sweep.grid
         self.cost = Cost()
+        self._usual = Cost()
         self.tally = Tally()
         self.total = 0
         self.given_out = 0
@@ -153,6 +164,7 @@ class Session:
         self._early: list[Outcome] = []
         self._again: list[NDArray[np.int64]] = []
         self._tries: Counter[int] = Counter()
+        self._aside: Counter[str] = Counter()
         self._created = False
         self._codes: list[dict[str, Any]] = []
         self._objects: dict[str, dict[str, Any]] = {}
@@ -190,6 +202,10 @@ class Session:
                     if not self._created:
                         self._create((), {})
                     self._tell("done", at_once=True)
+                self.tally.errors.update(self._aside)  # for a retry that did not come
+                most = self.settings.max_errors
+                if isinstance(self.ending, TooManyErrorsError) and most is not None:
+                    self.ending = told_too_many(self.tally, most)
                 self._account()
         except UnwritableError:
             if not self._complete():
@@ -246,6 +262,8 @@ class Session:
             cell_sources(self.sweep.simulator),
             self.store.folder("scratch") if self.settings.keep_scratch else None,
             patchable(self.sweep.simulator),
+            unsettles(self.sweep.simulator),
+            self.settings.on_error == "raise" and not self.settings.retry,
         )
         limited = any(one is not None for one in self.settings.timeout)
         with self.executor.hold(task, timeout=self._limit if limited else None) as crew:
@@ -267,11 +285,11 @@ class Session:
         self._tell("cancelled" if self.stop_wishes else "done", at_once=True)
 
     def _limit(self) -> float | None:
-        """Seconds that a run may take, None while they are not known."""
+        """Seconds that a run may take; a factor is one of the mean of those that are done."""
         seconds, factor = self.settings.timeout
         if factor is None:
             return seconds
-        return max(factor * self.cost.mean, LEAST_LIMIT) if self.cost.count else None
+        return max(factor * self._usual.mean, LEAST_LIMIT) if self._usual.count else FIRST_LIMIT
 
     def _drive(self, crew: Crew) -> None:
         self._map(crew, self._batches())
@@ -284,7 +302,8 @@ class Session:
         outcomes = crew.map(batches, self._stopping)
         try:
             for outcome in outcomes:
-                self._take(outcome)
+                if outcome is not None:
+                    self._take(outcome)
                 self._maybe_flush()
                 self._tell("running")
         finally:
@@ -294,26 +313,27 @@ class Session:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Turn SIGINT and SIGTERM into a wish to stop, where this thread receives them."""
+        """Turn SIGINT, SIGTERM and SIGHUP into a wish to stop, where this thread gets them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        terminated = False
+        ended_by: int | None = None
 
         def wish(number: int, _: object) -> None:
-            nonlocal terminated
+            nonlocal ended_by
             self.stop()
             if number == signal.SIGINT:
                 self.interrupted = True
                 if getattr(self.executor, "running_here", lambda: False)():
                     raise KeyboardInterrupt
             else:
-                terminated = True
+                ended_by = number
 
         before = {}
         for number, usual in (
             (signal.SIGINT, signal.default_int_handler),
             (signal.SIGTERM, signal.SIG_DFL),
+            (signal.SIGHUP, signal.SIG_DFL),
         ):
             if signal.getsignal(number) is usual:
                 before[number] = signal.signal(number, wish)
@@ -322,8 +342,8 @@ class Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            if terminated:
-                signal.raise_signal(signal.SIGTERM)
+            if ended_by is not None:
+                signal.raise_signal(ended_by)
 
     # --- before the first run ---
 
@@ -622,6 +642,7 @@ class Session:
     def _take(self, outcome: Outcome) -> None:
         result = outcome.result
         self.cost = self.cost.after(result.duration)
+        self._usual = self._usual.after(result.duration[result.status == Status.DONE])
         self.tally.busy_seconds += float(result.duration.sum())
         self.tally.notes.update(result.notes)
         if self._created:
@@ -689,7 +710,8 @@ class Session:
         if block < 0:
             disk = self._placement.disk(batch.runs)
             block, cells, _ = next(iter(by_block(self.store.layout, disk)))
-        self._blocks.put(block, Cells(cells, status, values, {"error": errors, "log": logs}))
+        texts = {"error": errors, "log": logs}
+        self._blocks.put(block, Cells(cells, status, values, texts, 1 + batch.lost))
         self.tally.add(status)
         if errors and self.settings.retry:
             errors = self._set_aside(batch, status, errors)
@@ -771,6 +793,7 @@ class Session:
             if self._tries[run] < self.settings.retry.get(became, 0):
                 self._tries[run] += 1
                 self._again.append(batch.runs[row : row + 1])
+                self._aside[error_kind(became, text)] += 1
             else:
                 final[row] = text
         return final
@@ -779,6 +802,7 @@ class Session:
         """Runs set aside, one a batch; on disk they are pending again before they are run."""
         runs = np.concatenate(self._again)
         self._again = []
+        self._aside.clear()
         placed = list(by_block(self.store.layout, self._placement.disk(runs)))
         for number, cells, _ in placed:
             block = self._blocks.get(number)

@@ -70,7 +70,8 @@ def run(
         Other compute, instead of ``n_jobs`` and ``backend``.
     timeout : float or str, optional
         Seconds that a run may take before it is killed, or a factor of the mean time of the runs
-        so far, as in "20x" (but at least 1 s); needs worker processes.
+        done so far, as in "20x" (but at least 1 s, and 10 min until the first is done); needs
+        worker processes.
     rerun : str or sequence of str
         Statuses of finished runs to be tried again, such as "error"; "unsuccessful" stands for
         error, timeout, crashed and invalid.

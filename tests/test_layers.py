@@ -33,7 +33,10 @@ RUNNING = {
     "blocks",
     "bytecode",
     "commit",
+    "capture",
+    "containment",
     "cost",
+    "deaths",
     "digest",
     "evaluate",
     "executors",
@@ -42,11 +45,13 @@ RUNNING = {
     "identity",
     "judge",
     "lock",
+    "keeper",
     "objects",
     "outputs",
     "pickling",
     "plan",
     "pool",
+    "premises",
     "protocols",
     "reach",
     "receipt",
@@ -60,6 +65,7 @@ RUNNING = {
     "stores",
     "streams",
     "sweep",
+    "worker",
 }
 READING = {"analysis", "export", "formulas", "lazy", "reading", "stages", "stored", "views"}
 FRONT = {"cli", "workbench"}
@@ -116,7 +122,7 @@ FOREIGN = {
     "joblib": {"executors", "fleet"},
     "psutil": {"executors", "fleet", "pool"},
     "sklearn": {"analysis"},
-    "threadpoolctl": {"executors", "fleet"},
+    "threadpoolctl": {"executors", "worker"},
     "tqdm": {"views"},
     "zarr": {"arrays", "stores"},
 }
@@ -228,7 +234,7 @@ def test_importing_the_package_loads_no_library_and_no_module_of_its_own() -> No
 
 
 def test_a_worker_starts_without_xarray_pandas_or_a_store() -> None:
-    loaded = loaded_by("import sweepkit.evaluate")
+    loaded = loaded_by("import sweepkit.worker")
     assert not loaded & {"xarray", "pandas", "scipy", "zarr", "joblib"}
     loaded = loaded_by("import sweepkit.fleet")
     assert not loaded & {"xarray", "pandas", "scipy", "zarr"}
