@@ -18,6 +18,7 @@ from sweepkit.analysis.intervals import (
     normal_quantile,
 )
 from sweepkit.analysis.refined import Shares
+from sweepkit.analysis.slices import slice_bounds
 from sweepkit.analysis.table import (
     ERRORED,
     FAILED,
@@ -69,12 +70,12 @@ MEANINGS = {
     "sample": "independent runs, Wilson",
     "replicates": "the points are all there are and only their replicates scatter, Wilson with "
     "the runs these are worth",
-    "clusters": "points were drawn and runs of one point are alike, Wilson with the runs they are "
-    "worth",
+    "clusters": "points were drawn and runs of one point are alike, Clopper and Pearson with the "
+    "runs they are worth",
     "in progress": "valid at every look while the random coarse pass runs, of the runs declared",
     "bounds": "unfinished in no random order, so only what unfinished runs could still change",
     "refined": "weighted by the share of the space that each run stands for; bounds by cells of "
-    "the space whose runs do not agree, or by the replicates' scatter",
+    "the space whose runs do not agree, widened by the replicates' scatter",
 }
 NOTHING, CENSUS, SAMPLE, REPLICATES, CLUSTERS, PROGRESS, BOUNDS, REFINED = range(len(BASES))
 
@@ -111,6 +112,8 @@ def count(
     level: float = 0.95,
     errors: Errors = "apart",
     with_boundary: bool = True,
+    along: Sequence[Coded] | None = None,
+    at_points: bool = False,
 ) -> Counts:
     """Count the runs of each cell, with intervals on the basis the runs allow.
 
@@ -123,6 +126,9 @@ def count(
         The run dims along which a cell does not extend.
     by_replicate : bool
         Whether cells are single replicates, so that nothing is repeated in them.
+    along : sequence of Coded, optional
+        The parameters whose codes tell the cells apart; with `at_points` their exact values do.
+        Of refined runs the bounds are then those of the slice of the space at these values.
     """
     check_level(level)
     outcome = t.counted(errors)
@@ -142,7 +148,7 @@ def count(
         floor, ceiling = failing / (known + unknown), (failing + unknown) / (known + unknown)
 
     points = drawn(t, fixed)
-    exact = points is None and (by_replicate or t.points is None)
+    exact = points is None and (by_replicate or t.points is None) and not _single(t, fixed)
     if exact:
         low, high = floor.copy(), ceiling.copy()
         basis = np.where(tally[:, PENDING] > 0, BOUNDS, CENSUS).astype(np.int8)
@@ -154,14 +160,14 @@ def count(
         with np.errstate(invalid="ignore"):
             k = np.nan_to_num(rate_ * n_seen).clip(0, n_seen)
             interval = failure_interval(k, n_seen, level=level)
+            alike = basis == CLUSTERS
+            interval[alike] = failure_interval(k[alike], n_seen[alike], level=level, method="exact")
             low = interval[:, 0] * known / (known + unknown)
             high = (interval[:, 1] * known + unknown) / (known + unknown)
     if t.volume is not None:
         basis[:] = REFINED
-        found = t.shares(errors) if t.points is None else None
-        if found is not None:
-            low, high = _by_volume(found, cell, n_cells, outcome)
-            low, high = np.fmin(low, rate_), np.fmax(high, rate_)  # of volumes given otherwise
+        low, high, rate_ = _refined(t, cell, n_cells, outcome, errors, along, at_points,
+                                    (low, high, rate_))  # fmt: skip
     if t.prefix is not None and t.volume is None and not t.finished:
         going = tally[:, PENDING] > 0
         finite = points is None or t.points is not None
@@ -182,6 +188,40 @@ def count(
         boundary=_boundary_share(t, cell, outcome, n_known, exact and with_boundary),
         basis=basis,
     )
+
+
+def _single(t: Table, fixed: Sequence[str]) -> bool:
+    """Whether cells are single runs of drawn points, of which nothing says how they scatter."""
+    at = [k for k, dim in enumerate(t.dims) if dim in fixed and t.axes[k] is None]
+    alone = all(dim in fixed or n == 1 for dim, n in zip(t.dims, t.shape, strict=True))
+    return bool(at) and alone and any(t.shape[k] > 1 for k in at)
+
+
+def _refined(
+    t: Table,
+    cell: Codes,
+    n_cells: int,
+    outcome: NDArray[np.int8],
+    errors: Errors,
+    along: Sequence[Coded] | None,
+    at_points: bool,
+    plain: tuple[Floats, Floats, Floats],
+) -> tuple[Floats, Floats, Floats]:
+    """Bounds and rate of refined runs: by volume, and by the scatter of replicates if any."""
+    low, high, rate_ = plain
+    found = t.shares(errors)
+    if found is None:
+        return low, high, rate_
+    if along is None:
+        least, most = _by_volume(found, cell, n_cells, outcome)
+    else:
+        least, most = slice_bounds(t, found.lattice, cell, n_cells, along, at_points)
+        # The few runs at a refined value say less of its slice than the cells around them.
+        rate_ = np.clip(rate_, least, most)
+    if t.points is not None:
+        least, most = np.fmin(least, low), np.fmax(most, high)
+    # Of volumes given otherwise the rate may lie beyond.
+    return np.fmin(least, rate_), np.fmax(most, rate_), rate_
 
 
 def drawn(t: Table, fixed: Sequence[str]) -> tuple[NDArray[np.int64], int] | None:
@@ -316,7 +356,9 @@ def _drawn_points(
 
     The variance of the rate is taken between points (a ratio estimate), turned into an effective
     number of runs and reduced for the few points it was estimated from: E. L. Korn and
-    B. I. Graubard, Survey Methodology 24 (1998), 193-201.
+    B. I. Graubard, Survey Methodology 24 (1998), 193-201, with Clopper and Pearson's interval. The
+    degrees of freedom are those of F. E. Satterthwaite, Biometrics Bull. 2 (1946), 110-114: a few
+    points that stand out tell less of the variance than as many even ones.
     """
     from scipy.special import stdtrit
 
@@ -341,7 +383,10 @@ def _drawn_points(
         between = np.bincount(home, weights=residual**2, minlength=n_cells)
         variance = m / (m - 1) * between / total**2
         worth = rate_ * (1 - rate_) / variance
-        shrink = (normal_quantile(level) / stdtrit(np.maximum(m - 1, 1), (1 + level) / 2)) ** 2
+        fourth = np.bincount(home, weights=residual**4, minlength=n_cells)
+        kurtosis = np.nan_to_num(m * fourth / between**2, nan=1.0)
+        freedom = np.clip(2 * m / (kurtosis - 1 + 2 / np.maximum(m - 1, 1)), 1, np.maximum(m - 1, 1))
+        shrink = (normal_quantile(level) / stdtrit(freedom, (1 + level) / 2)) ** 2
         # Points that all agree tell nothing of how runs scatter: each counts once.
         sure = (rate_ == 0) | (rate_ == 1) | (m < 2)
         worth = np.where(sure, m, np.fmin(worth, plain) * shrink)
@@ -414,6 +459,8 @@ class Cells:
     coords: dict[str, xr.DataArray]
     fixed: tuple[str, ...]
     by_replicate: bool
+    along: tuple[Coded, ...]
+    at_points: bool
 
 
 def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
@@ -436,7 +483,8 @@ def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
                     coords[str(name)] = array.isel({dim: first}).reset_coords(drop=True)
             parts.append((spread(codes, dim, t), n))
             dims.append(dim)
-            if n == t.shape[t.dims.index(dim)]:
+            # A scenario that was drawn with each design is a sample of one.
+            if n == t.shape[t.dims.index(dim)] and not _moves(t, dim, "scenario"):
                 fixed.append(dim)
     else:
         for name in by:
@@ -466,7 +514,13 @@ def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
         coords=coords,
         fixed=tuple(fixed),
         by_replicate=by is not None and any(t[name].role == "replicate" for name in by),
+        along=t.design if by is None else tuple(t[name].coarser(bins) for name in by),
+        at_points=by is None,
     )
+
+
+def _moves(t: Table, dim: str, role: str) -> bool:
+    return any(p.dims == (dim,) and p.role == role and p.n > 1 for p in t.parameters)
 
 
 def _coordinate(p: Coded, t: Table) -> xr.DataArray:

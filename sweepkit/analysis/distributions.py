@@ -235,7 +235,7 @@ def _reach(
         low, high = rank_low / n, rank_high / n
     else:
         worth = np.array([_worth(values <= values[i], point) for i in _position(q, upto)])
-        interval = failure_interval(q * worth, worth, level=level)
+        interval = failure_interval(q * worth, worth, level=level, method="exact")
         low, high = interval[:, 0], interval[:, 1]
     # The unknown could all lie above (which lowers the rank among the known) or all below.
     total = n + unknown

@@ -104,6 +104,8 @@ def failure_rate(
         by_replicate=split.by_replicate,
         level=level,
         errors=errors,
+        along=split.along,
+        at_points=split.at_points,
     )
     percent = f"{100 * level:g} %"
     about: dict[str, tuple[Any, dict[str, str]]] = {
@@ -178,6 +180,8 @@ def rate(
         by_replicate=split.by_replicate,
         level=level,
         errors=errors,
+        along=split.along,
+        at_points=split.at_points,
     )
     frame = pd.DataFrame(_columns(counts))
     at = np.unravel_index(np.arange(split.n), split.shape) if split.dims else ()
@@ -336,14 +340,16 @@ def held_up(
             continue
         p = whole.coarser(bins)
         fixed = whole.dims if len(whole.dims) == 1 and whole in t.axes else ()
-        counts = count(t, p.codes, p.n, fixed=fixed, level=level, errors=errors)
+        counts = count(t, p.codes, p.n, fixed=fixed, level=level, errors=errors, along=[p])
         values: list[Any] = [p.label(k) for k in range(p.n)] if p.binned else p.values.tolist()
         if p.kind == "time" and not p.binned:
             values = list(p.values)
         frame = pd.DataFrame(_columns(counts))
         frame.insert(0, "parameter", p.name)
         frame.insert(1, "value", pd.Series(values, dtype=object))
-        frame.insert(2, "held", (counts.n_run > 0) & (counts.n_failed == 0))
+        # A refined value may have passed alone where the cells around it surely fail in part.
+        held = (counts.n_run > 0) & (counts.n_failed == 0) & (counts.low <= 0)
+        frame.insert(2, "held", held)
         frames.append(frame)
         sentences.append(f"{p.name}: {basis_sentence(counts)}")
     result = pd.concat(frames, ignore_index=True)
