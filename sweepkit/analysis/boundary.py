@@ -139,9 +139,7 @@ def _as_number(value: Any, p: Coded) -> float:
     return float(value)
 
 
-def _change(
-    t: Table, run: int, distance: float, nominal: Mapping[str, Any]
-) -> dict[str, Any]:
+def _change(t: Table, run: int, distance: float, nominal: Mapping[str, Any]) -> dict[str, Any]:
     point = t.point(run)
     changed = [
         f"{name} {shown(value)} -> {shown(point[name])}"
@@ -315,9 +313,7 @@ def _starts(
             spans = [(0, p.n)]
         else:
             spans = [(c, c + 1) for c in (range(p.n) if at is None else [int(at[k])])]
-        starts = [
-            (np.append(low, a), np.append(high, b)) for low, high in starts for a, b in spans
-        ]
+        starts = [(np.append(low, a), np.append(high, b)) for low, high in starts for a, b in spans]
     return starts
 
 

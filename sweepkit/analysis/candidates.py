@@ -80,9 +80,7 @@ def candidates(asked: Asked, own: tuple[Coded, ...], n: int) -> dict[str, NDArra
     return drawn
 
 
-def features(
-    own: tuple[Coded, ...], columns: dict[str, NDArray[Any]], t: Table
-) -> Floats:
+def features(own: tuple[Coded, ...], columns: dict[str, NDArray[Any]], t: Table) -> Floats:
     """Parameters as numbers for a model: ordered ones in shares of their range, others one-hot."""
     features = []
     for p in own:

@@ -43,6 +43,7 @@ __all__ = [
     "Cells",
     "Counts",
     "basis_sentence",
+    "basis_words",
     "cells",
     "count",
     "drawn",
@@ -385,7 +386,9 @@ def _drawn_points(
         worth = rate_ * (1 - rate_) / variance
         fourth = np.bincount(home, weights=residual**4, minlength=n_cells)
         kurtosis = np.nan_to_num(m * fourth / between**2, nan=1.0)
-        freedom = np.clip(2 * m / (kurtosis - 1 + 2 / np.maximum(m - 1, 1)), 1, np.maximum(m - 1, 1))
+        freedom = np.clip(
+            2 * m / (kurtosis - 1 + 2 / np.maximum(m - 1, 1)), 1, np.maximum(m - 1, 1)
+        )
         shrink = (normal_quantile(level) / stdtrit(freedom, (1 + level) / 2)) ** 2
         # Points that all agree tell nothing of how runs scatter: each counts once.
         sure = (rate_ == 0) | (rate_ == 1) | (m < 2)
@@ -560,6 +563,13 @@ def _parameters_of(t: Table, given: str | Sequence[str], word: str) -> list[str]
     if len(set(names)) < len(names):
         raise ValueError(f"{word}={names!r} names a parameter twice")
     return names
+
+
+def basis_words(counts: Counts) -> str:
+    """The bases of all cells in a few words, with how many runs are unknown."""
+    words = ", ".join(BASES[k] for k in np.unique(counts.basis))
+    unknown = int(counts.n_unknown.sum())
+    return f"{words}; {unknown} unknown runs as bounds" if unknown else words
 
 
 def basis_sentence(counts: Counts) -> str:

@@ -201,4 +201,3 @@ def _log_beta(p: Floats, a: Floats, b: Floats) -> Floats:
     from scipy.special import betaln, xlog1py, xlogy
 
     return np.asarray(xlogy(a - 1, p) + xlog1py(b - 1, -p) - betaln(a, b))
-

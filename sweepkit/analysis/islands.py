@@ -272,9 +272,7 @@ def _ends(t: Table, p: Coded) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _kinds(
-    p: Coded, codes: NDArray[Any], label: NDArray[np.int64], n: int
-) -> list[str]:
+def _kinds(p: Coded, codes: NDArray[Any], label: NDArray[np.int64], n: int) -> list[str]:
     present = np.zeros((n, p.n), dtype=bool)
     present[label - 1, codes] = True
     return [", ".join(shown(p.values[k]) for k in np.flatnonzero(row)) for row in present]

@@ -49,8 +49,8 @@ __all__ = ["convergence", "failure_interval", "failure_rate", "held_up", "rate"]
 
 WHY_NAN = {
     "rate": "where nothing has passed or failed",
-    "boundary": "unless a deterministic grid is complete: runs are a sample, replicates or "
-    "refined, or some are unknown",
+    "boundary": "unless runs are a deterministic grid; these are a sample, replicates or refined, "
+    "or none is known",
 }
 _LOOK = ("n_run", "n_failed", "n_error", "rate", "low", "high", "basis", "n_needed")
 
@@ -88,7 +88,7 @@ def failure_rate(
         Over the dims of `by`: ``rate``, ``low``, ``high``, ``boundary`` (dimensionless) and
         ``n_run`` (finished), ``n_failed``, ``n_unknown`` (pending or errored), ``n_error``.
         Skipped runs count nowhere. ``rate`` is NaN where nothing has run, with bounds 0 and 1.
-        ``boundary`` is, on a complete deterministic grid, the share of runs with a neighbour of
+        ``boundary`` is, on a deterministic grid, the share of finished runs with a neighbour of
         the other outcome; NaN elsewhere. ``attrs["basis"]`` says what the intervals rest on,
         ``basis`` says it per cell, and ``attrs["note"]`` says why a number is NaN.
 

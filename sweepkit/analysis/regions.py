@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis.counts import BASES, count
 from sweepkit.analysis.intervals import failure_interval
+from sweepkit.analysis.reasons import check_share, reasons, whole_number
 from sweepkit.analysis.table import (
     FAILED,
     Coded,
@@ -54,6 +55,12 @@ LEAST_COVERAGE = 0.005
 
 N_FIRSTS = 3
 """Parameters whose best limits a box is grown from."""
+
+WHY_NAN = {
+    "held_out_density": "where too few failures are left to fit a box without some of them, or "
+    "no held-out run lies in it",
+    "held_out_coverage": "where too few failures are left to hold some out",
+}
 
 EARNED_P = 1e-3
 EARNED_F = 0.01
@@ -137,8 +144,8 @@ class Regions:
         -------
         dict
             ``coverage``, ``density``, ``low``, ``high``, ``mass`` (dimensionless), ``n_run``,
-            ``n_failed``, ``n_unknown``, ``basis``. Density is NaN, with bounds 0 and 1, where
-            nothing has run.
+            ``n_failed``, ``n_unknown``, ``basis``, ``note``. Density is NaN, with bounds 0 and 1,
+            where nothing has run; the note says so.
 
         Raises
         ------
@@ -146,9 +153,7 @@ class Regions:
             If a name is no parameter.
         """
         t = self.table
-        inside = np.ones(t.n, dtype=bool)
-        for name, limit in limits.items():
-            inside &= _within(t, name, limit)
+        inside = _inside(t, limits)
         counts = count(
             t, inside.astype(np.uint8), 2, level=level, errors=self.errors, with_boundary=False
         )
@@ -162,6 +167,7 @@ class Regions:
             "n_failed": int(counts.n_failed[1]),
             "n_unknown": int(counts.n_unknown[1]),
             "basis": BASES[counts.basis[1]],
+            "note": "" if counts.n_run[1] else "density is NaN: no run inside passed or failed",
         }
 
 
@@ -220,8 +226,10 @@ def regions(
     >>> regions(ds).boxes["text"].tolist()
     ['a >= 12 and b <= 4']
     """
-    if not shares or not all(0 < share < 1 for share in shares):
-        raise ValueError(f"shares={shares!r} must lie between 0 and 1, as 0.05 does")
+    if not len(shares):
+        raise ValueError("shares is empty; give some between 0 and 1, as [0.05]")
+    shares = [check_share("shares", share) for share in shares]
+    whole_number("max_boxes", max_boxes)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     t, left_aside = unrefined(t)
     outcome = passed_and_failed(t, errors, least=5)
@@ -251,7 +259,7 @@ def regions(
         if any(a is not b for a, b in zip(finer, parameters, strict=True)):
             there = np.flatnonzero(left)
             box = _polish(finer, [c[there] for c in placed], fails[there], box)
-        row = _figures(t, finer, box, placed, fails, left, errors)
+        row = _figures(t, finer, box, placed, fails, left, errors, [one["limits"] for one in rows])
         if number > 1 and row["coverage"] < LEAST_COVERAGE:
             break
         whole = (row["n_failed"], row["n_run"])
@@ -267,6 +275,7 @@ def regions(
         if not box.restricted:
             break
     boxes = pd.DataFrame(rows)
+    boxes.attrs["note"] = reasons(boxes, WHY_NAN)
     boxes.attrs["basis"] = left_out(", ".join(boxes["basis"].unique()), left_aside)
     return Regions(boxes, pd.concat(seen, ignore_index=True), t, errors)
 
@@ -489,9 +498,7 @@ def _limited(
     return float(_quality(f[mask].sum(), n[mask].sum(), total)), box.with_mask(i, mask)
 
 
-def _peels(
-    p: Coded, in_all: NDArray[np.int64], n: int, share: float
-) -> list[NDArray[np.bool_]]:
+def _peels(p: Coded, in_all: NDArray[np.int64], n: int, share: float) -> list[NDArray[np.bool_]]:
     """What may be peeled off a parameter: a low end, a high end, or one category."""
     at = np.arange(p.n)
     if not p.ordered:
@@ -607,13 +614,17 @@ def _figures(
     fails: NDArray[np.bool_],
     left: NDArray[np.bool_],
     errors: Errors,
+    earlier: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     limits = _limits(parameters, box)
     inside = box.inside(codes) & left
     n, f = int(inside.sum()), int((inside & fails).sum())
-    cell = np.zeros(t.n, dtype=np.uint8)
-    cell[np.flatnonzero(t.counted(errors) <= FAILED)[inside]] = 1
-    counts = count(t, cell, 2, errors=errors, with_boundary=False)
+    known = t.counted(errors) <= FAILED
+    cell = _inside(t, limits)
+    for other in earlier:
+        cell &= ~_inside(t, other)
+    cell[known] = inside
+    counts = count(t, cell.astype(np.uint8), 2, errors=errors, with_boundary=False)
     return {
         "text": _text(parameters, box),
         "limits": limits,
@@ -702,6 +713,13 @@ def _front(coverage: Floats, density: Floats) -> NDArray[np.bool_]:
     front = np.zeros(len(coverage), dtype=bool)
     front[order] = density[order] > best
     return front
+
+
+def _inside(t: Table, limits: Mapping[str, Any]) -> NDArray[np.bool_]:
+    inside = np.ones(t.n, dtype=bool)
+    for name, limit in limits.items():
+        inside &= _within(t, name, limit)
+    return inside
 
 
 def _within(t: Table, name: str, limit: Any) -> NDArray[np.bool_]:

@@ -285,9 +285,7 @@ def _noise_alone(t: Table, y: Floats, known: NDArray[np.bool_], result: _Indices
     values = y[known]
     result.variance = float(values.var())
     repeats = t.points
-    result.noise = (
-        0.0 if repeats is None else _noise(values, repeats.of[known]) / result.variance
-    )
+    result.noise = 0.0 if repeats is None else _noise(values, repeats.of[known]) / result.variance
 
 
 def _fitted(t: Table, y: Floats, known: NDArray[np.bool_], result: _Indices) -> None:

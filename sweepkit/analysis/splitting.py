@@ -63,9 +63,7 @@ def undecided(
     return heap
 
 
-def split(
-    asked: Asked, lattice: Lattice, wanted: int, taken: set[tuple[Any, ...]]
-) -> list[Wanted]:
+def split(asked: Asked, lattice: Lattice, wanted: int, taken: set[tuple[Any, ...]]) -> list[Wanted]:
     """Corners that split undecided cells, the largest first, each whole or not at all."""
     points: list[Wanted] = []
     heap = undecided(lattice, 2 * wanted + MAX_UNFIT, asked.rng)

@@ -182,9 +182,7 @@ def _unmasked(t: Table, points: list[Wanted]) -> list[Wanted]:
     return [point for point, stays in zip(points, kept, strict=True) if stays]
 
 
-def _suggestion(
-    t: Table, points: list[Wanted], goal: str, method: str, dim: str
-) -> Suggestion:
+def _suggestion(t: Table, points: list[Wanted], goal: str, method: str, dim: str) -> Suggestion:
     names = list(points[0].at)
     columns: dict[str, Any] = {}
     for name in names:

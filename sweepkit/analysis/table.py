@@ -622,9 +622,7 @@ def _failed(
     return values if values.dtype.kind == "b" else values.astype(np.float64)
 
 
-def _parameters(
-    ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]
-) -> tuple[Coded, ...]:
+def _parameters(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> tuple[Coded, ...]:
     found: list[Coded] = []
     names = [str(name) for name in ds.coords]
     for name in names:
@@ -816,7 +814,8 @@ def passed_and_failed(t: Table, errors: Errors = "apart", *, least: int = 1) -> 
         status = ", ".join(
             f"{n} {word}"
             for n, word in zip(
-                np.bincount(outcome, minlength=5), ("", "", "pending", "errored", "skipped"),
+                np.bincount(outcome, minlength=5),
+                ("", "", "pending", "errored", "skipped"),
                 strict=True,
             )
             if n
