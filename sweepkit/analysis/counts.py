@@ -69,7 +69,7 @@ MEANINGS = {
     "nothing has run": "no bound is known",
     "census": "every point of the grid has run, so there is no sampling error",
     "sample": "independent runs, Wilson",
-    "replicates": "the points are all there are and only their replicates scatter, Wilson with "
+    "replicates": "the points are all there are and only their runs scatter at random, Wilson with "
     "the runs these are worth",
     "clusters": "points were drawn and runs of one point are alike, Clopper and Pearson with the "
     "runs they are worth",
@@ -150,6 +150,7 @@ def count(
 
     points = drawn(t, fixed)
     exact = points is None and (by_replicate or t.points is None) and not _single(t, fixed)
+    exact = exact and not t.random
     if exact:
         low, high = floor.copy(), ceiling.copy()
         basis = np.where(tally[:, PENDING] > 0, BOUNDS, CENSUS).astype(np.int8)
@@ -293,11 +294,14 @@ def _worth(
             worth = np.nan_to_num(total**2 / squares)  # Kish: as many runs of equal weight
     weight = np.broadcast_to(weight, (t.n,))
     repeats = None if by_replicate else t.points
+    if repeats is None and not by_replicate and t.random and points is None:
+        # One run of each point of a random simulator: points are strata of one run.
+        repeats = Points(np.arange(t.n), np.arange(t.n))
     if repeats is not None:
         several, apart = _fixed_points(repeats, cell, outcome, n_cells, weight, total, rate_, worth)
         basis[several] = REPLICATES
         worth = np.where(several, apart, worth)
-    if points is not None and (repeats is not None or points[1] < t.n):
+    if points is not None and (t.points is not None or points[1] < t.n):
         alike, together = _drawn_points(
             points, cell, outcome, n_cells, weight, total, rate_, worth, level
         )
@@ -386,9 +390,8 @@ def _drawn_points(
         worth = rate_ * (1 - rate_) / variance
         fourth = np.bincount(home, weights=residual**4, minlength=n_cells)
         kurtosis = np.nan_to_num(m * fourth / between**2, nan=1.0)
-        freedom = np.clip(
-            2 * m / (kurtosis - 1 + 2 / np.maximum(m - 1, 1)), 1, np.maximum(m - 1, 1)
-        )
+        most = np.maximum(m - 1, 1)
+        freedom = np.clip(2 * m / (kurtosis - 1 + 2 / most), 1, most)
         shrink = (normal_quantile(level) / stdtrit(freedom, (1 + level) / 2)) ** 2
         # Points that all agree tell nothing of how runs scatter: each counts once.
         sure = (rate_ == 0) | (rate_ == 1) | (m < 2)
