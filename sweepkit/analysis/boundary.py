@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -166,7 +167,8 @@ def explain(
         Per parameter: ``value``, ``rate`` at that value over all other runs (NaN if nothing has
         run there), ``rate_n`` (runs behind it), ``lift`` (over the overall rate; NaN where that
         is 0), ``turns_at`` (the nearest value that, with all others as they are, has the other
-        outcome; None if none has run or none turns it). ``attrs``: ``run``, ``outcome``,
+        outcome; None if none has run or none turns it), ``note`` (why one of these is missing).
+        ``attrs``: ``run``, ``outcome``,
         ``status``, ``error``, ``margins`` (by requirement), ``nearest`` (the nearest run of the
         other outcome, as in `counterexample`; empty if there is none) and ``text``.
 
@@ -196,6 +198,7 @@ def explain(
     overall = float((outcome == FAILED).sum() / max(int(known.sum()), 1))
     rows = []
     for p in t.parameters:
+        turns_at = _turns_at(t, at, p, others)
         there = known & (p.coarser(10).codes == p.coarser(10).codes[at])
         n = int(there.sum())
         rate = float((there & (outcome == FAILED)).sum() / n) if n else np.nan
@@ -205,10 +208,14 @@ def explain(
                 "rate": rate,
                 "rate_n": n,
                 "lift": rate / overall if overall > 0 else np.nan,
-                "turns_at": _turns_at(t, at, p, others),
+                "turns_at": turns_at,
+                "note": _note(t, p, n, overall, turns_at, len(others)),
             }
         )
     frame = pd.DataFrame(rows, index=pd.Index([p.name for p in t.parameters], name="parameter"))
+    # Without a type of its own a column of numbers would make NaN of None.
+    for column in ("value", "turns_at"):
+        frame[column] = pd.Series([row[column] for row in rows], index=frame.index, dtype=object)
     changes = ""
     if len(others):
         nominal = {p.name: point[p.name] for p in varied(t)}
@@ -230,11 +237,13 @@ def explain(
 
 def _position(t: Table, run: int | Mapping[str, Any]) -> int:
     if not isinstance(run, Mapping):
+        if not isinstance(run, numbers.Integral) or isinstance(run, bool | np.bool_):
+            raise TypeError(f"run is {run!r}; give its position or the values of its parameters")
         if not -t.n <= run < t.n:
             raise IndexError(f"run {run} is not among {t.n} runs")
         return int(run) % t.n
     match = np.ones(t.n, dtype=bool)
-    for name, value in run.items():
+    for name, value in components(t, run, "run").items():
         p = t[name]
         if p.ordered:
             match &= t.raw(name) == as_number(value, p)
@@ -265,6 +274,23 @@ def _turns_at(t: Table, at: int, p: Coded, others: NDArray[np.intp]) -> Any:
         runs = runs[np.argsort(np.abs(raw[runs] - raw[at]), kind="stable")]
     value = t.point(int(runs[0]))[p.name]
     return None if same(value, t.point(at)[p.name], p) else value
+
+
+def _note(t: Table, p: Coded, n: int, overall: float, turns_at: Any, others: int) -> str:
+    """Why there is no rate, lift or turning value."""
+    notes = []
+    if not n:
+        notes.append("rate and lift: no run at this value passed or failed")
+    elif overall == 0:
+        notes.append("lift: no run fails, so no rate is above the overall one")
+    if turns_at is None:
+        if not others:
+            notes.append("turns_at: no run has the other outcome")
+        elif p.n == 1:
+            notes.append("turns_at: there is no other value")
+        else:
+            notes.append("turns_at: no run with the other outcome differs in this alone")
+    return "; ".join(notes)
 
 
 def _status(one: xr.Dataset) -> str:

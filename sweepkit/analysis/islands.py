@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.reasons import check_share, whole_number
 from sweepkit.analysis.table import (
     FAILED,
     PASSED,
@@ -85,6 +86,11 @@ def islands(
     >>> islands(ds)["label"].values.tolist(), islands(ds)["bounds"].values.tolist()
     ([1, 1, 0, 0, 2], ['a 1 to 2', 'a 5'])
     """
+    whole_number("connectivity", connectivity)
+    if neighbours is not None:
+        whole_number("neighbours", neighbours)
+    if share != 1:
+        check_share("share", share)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     outcome = t.counted(errors)
     if not (outcome <= FAILED).any():

@@ -404,6 +404,7 @@ def held_up(
     >>> held_up(ds)[["parameter", "value", "held", "rate", "basis"]].values.tolist()[:2]
     [['gain', 1, True, 0.0, 'census'], ['gain', 2, False, 0.5, 'census']]
     """
+    whole_number("bins", bins)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     frames = []
     sentences = []

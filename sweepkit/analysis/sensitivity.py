@@ -149,6 +149,9 @@ def importance(
     order = np.lexsort((-np.nan_to_num(lift), -np.nan_to_num(score), noise_last))
     rank = np.empty(len(names), dtype=np.int64)
     rank[order] = np.arange(1, len(names) + 1)
+    result.notes.append("S2 of a parameter with itself is NaN: a pair has two")
+    if np.isnan(result.noise):
+        result.notes.append("noise is NaN: no point has two known replicates")
     if not of_failed:
         result.notes.append("lift is of failures only, so it is NaN for an output")
     basis = left_out(basis, left)

@@ -38,7 +38,8 @@ def undecided(
 ) -> list[tuple[float, float, int, Leaf]]:
     """The largest leaves whose points disagree as a heap, the largest first, equals at random.
 
-    A corner that is unknown, as one that errored, disagrees with nothing. Of cells that nothing refined yet only `most` are taken, and made into leaves.
+    A corner that is unknown, as one that errored, disagrees with nothing. Of cells that nothing
+    refined yet only `most` are taken, and made into leaves.
     """
     found: list[Leaf] = []
     where: list[tuple[NDArray[np.int64], Floats]] = []
@@ -87,17 +88,18 @@ def split(asked: Asked, lattice: Lattice, wanted: int, taken: set[tuple[Any, ...
             full += 1
             continue
         name = lattice.ordered[k].name
+        what = "a cell" if leaf.state == "mixed" else "part of such a cell,"
         for point in new:
             taken.add(key_of(point))
             low, high = (shown(lattice.value(k, end[k])) for end in leaf.box)
             reason = (
                 f"corners disagree: splits {name} {low} to {high}, "
-                f"a cell of {100 * leaf.share:.3g} % of the space"
+                f"{what} of {100 * leaf.share:.3g} % of the space"
             )
             points.append(Wanted(point, reason, leaf.share))
         # With runs to spare both halves are split too, whatever their new corners may say.
         for half in halves(leaf.box, k, at):
-            part = replace(leaf, box=half, share=leaf.share / 2)
+            part = replace(leaf, box=half, share=leaf.share / 2, state="unknown")
             heapq.heappush(heap, (-part.share, float(asked.rng.random()), next(number), part))
     if len(points) < wanted:
         points += bisect(asked, lattice, wanted - len(points), taken)
