@@ -12,6 +12,7 @@ from sweepkit.analysis.interactions import combinations, pairs
 from sweepkit.analysis.intervals import anytime_interval, failure_interval
 from sweepkit.analysis.islands import islands
 from sweepkit.analysis.kinds import kinds
+from sweepkit.analysis.outcomes import UnanswerableError
 from sweepkit.analysis.rates import convergence, failure_rate, held_up, rate
 from sweepkit.analysis.refined import refined_rate, volumes
 from sweepkit.analysis.regions import Regions, regions
@@ -19,7 +20,7 @@ from sweepkit.analysis.robustness import robustness
 from sweepkit.analysis.safe import safe_box
 from sweepkit.analysis.sensitivity import importance
 from sweepkit.analysis.suggest import Suggestion, suggest
-from sweepkit.analysis.table import Table, UnanswerableError, table
+from sweepkit.analysis.table import Table, table
 
 __all__ = [
     "Regions",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,24 +10,19 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import Coded, Floats, as_numbers, shown
 from sweepkit.analysis.nominal import as_number, code_of, components, same
-from sweepkit.analysis.reasons import whole_number
-from sweepkit.analysis.table import (
+from sweepkit.analysis.outcomes import (
     FAILED,
     PASSED,
     PENDING,
     SKIPPED,
-    Coded,
     Errors,
     Failed,
-    Floats,
-    Table,
     UnanswerableError,
-    as_numbers,
-    shown,
-    table,
-    varied,
 )
+from sweepkit.analysis.reasons import whole_number
+from sweepkit.analysis.table import Table, table, varied
 from sweepkit.status import NAMES, Status
 
 __all__ = ["counterexample", "explain"]
@@ -235,13 +229,12 @@ def explain(
     return frame
 
 
-def _position(t: Table, run: int | Mapping[str, Any]) -> int:
+def _position(t: Table, run: Any) -> int:
     if not isinstance(run, Mapping):
-        if not isinstance(run, numbers.Integral) or isinstance(run, bool | np.bool_):
-            raise TypeError(f"run is {run!r}; give its position or the values of its parameters")
-        if not -t.n <= run < t.n:
-            raise IndexError(f"run {run} is not among {t.n} runs")
-        return int(run) % t.n
+        at = whole_number("run", run, None)
+        if not -t.n <= at < t.n:
+            raise IndexError(f"run {at} is not among {t.n} runs")
+        return at % t.n
     match = np.ones(t.n, dtype=bool)
     for name, value in components(t, run, "run").items():
         p = t[name]

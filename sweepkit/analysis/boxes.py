@@ -9,7 +9,7 @@ from itertools import count as counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import Floats
+from sweepkit.analysis.coding import Floats
 
 __all__ = ["MAX_BOXES", "Blocked", "largest"]
 

@@ -10,34 +10,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import (
-    BOUNDS,
-    CENSUS,
-    CLUSTERS,
-    PROGRESS,
-    REFINED,
-    REPLICATES,
-    basis_words,
-    cells,
-    count,
-    drawn,
-    finished_prefix,
-    kept,
-)
+from sweepkit.analysis.bases import BOUNDS, CENSUS, CLUSTERS, PROGRESS, REFINED, REPLICATES
+from sweepkit.analysis.cells import cells, kept
+from sweepkit.analysis.coding import Floats
+from sweepkit.analysis.counts import basis_words, count, finished_prefix
 from sweepkit.analysis.intervals import anytime_interval, check_level, failure_interval
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PENDING, SKIPPED, Failed, UnanswerableError
 from sweepkit.analysis.reasons import check_share, reasons, whole_number
-from sweepkit.analysis.table import (
-    ERRORED,
-    FAILED,
-    PENDING,
-    SKIPPED,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    table,
-)
+from sweepkit.analysis.table import Table, table
 from sweepkit.analysis.unrefined import left_out, unrefined
+from sweepkit.analysis.worth import drawn
 
 __all__ = ["distribution"]
 

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sweepkit.analysis.coding import Floats
 from sweepkit.analysis.reasons import check_share
-from sweepkit.analysis.table import Floats
 
 __all__ = ["anytime_interval", "check_level", "failure_interval", "normal_quantile"]
 

@@ -9,21 +9,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import Coded, Floats, shown
+from sweepkit.analysis.outcomes import FAILED, PASSED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.reasons import check_share, whole_number
-from sweepkit.analysis.table import (
-    FAILED,
-    PASSED,
-    Coded,
-    Errors,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    axis_codes,
-    shown,
-    table,
-    varied,
-)
+from sweepkit.analysis.table import Table, axis_codes, table, varied
 
 __all__ = ["islands"]
 

@@ -12,18 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import (
-    FAILED,
-    SKIPPED,
-    Coded,
-    Floats,
-    Table,
-    UnanswerableError,
-    along,
-    declared,
-    spread_over,
-    varied,
-)
+from sweepkit.analysis.coding import Coded, Floats
+from sweepkit.analysis.outcomes import FAILED, SKIPPED, UnanswerableError, declared
+from sweepkit.analysis.table import Table, along, spread_over, varied
 
 __all__ = [
     "ABSENT",

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sweepkit.analysis.table import Coded, Table, as_numbers
+from sweepkit.analysis.coding import Coded, as_numbers
+from sweepkit.analysis.table import Table
 
 __all__ = ["as_number", "code_of", "components", "same"]
 

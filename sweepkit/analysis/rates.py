@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import (
+from sweepkit.analysis.bases import (
     BASES,
     BOUNDS,
     CENSUS,
@@ -19,31 +19,24 @@ from sweepkit.analysis.counts import (
     PROGRESS,
     REFINED,
     REPLICATES,
-    Counts,
-    basis_sentence,
-    cells,
-    count,
-    drawn,
-    finished_prefix,
-    kept,
-    run_weights,
 )
+from sweepkit.analysis.cells import cells, kept
+from sweepkit.analysis.coding import Codes, Floats
+from sweepkit.analysis.counts import Counts, basis_sentence, count, finished_prefix, run_weights
 from sweepkit.analysis.intervals import anytime_interval, failure_interval
-from sweepkit.analysis.reasons import check_share, reasons, whole_number
-from sweepkit.analysis.table import (
+from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
     PENDING,
     SKIPPED,
-    Codes,
     Errors,
     Failed,
-    Floats,
-    Table,
     UnanswerableError,
-    table,
 )
+from sweepkit.analysis.reasons import check_share, reasons, whole_number
+from sweepkit.analysis.table import Table, table
 from sweepkit.analysis.unrefined import left_out, unrefined
+from sweepkit.analysis.worth import drawn
 
 __all__ = ["convergence", "failure_interval", "failure_rate", "held_up", "rate"]
 

@@ -12,7 +12,7 @@ import pandas as pd
 __all__ = ["check_share", "reasons", "whole_number"]
 
 
-def reasons(columns: Mapping[str, Any], why: Mapping[str, str]) -> str:
+def reasons(columns: Mapping[str, Any] | pd.DataFrame, why: Mapping[str, str]) -> str:
     """Why columns hold NaN, of those that do; empty where none does."""
     said = [
         f"{name} is NaN {why[name]}"
@@ -22,7 +22,7 @@ def reasons(columns: Mapping[str, Any], why: Mapping[str, str]) -> str:
     return "; ".join(said)
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
+def whole_number(name: str, value: Any, least: int | None = 1) -> int:
     """A count that someone gave.
 
     Raises
@@ -31,8 +31,9 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
         If it is no whole number, or less than `least`.
     """
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-    if not whole or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number, at least {least}")
+    if not whole or (least is not None and value < least):
+        limit = "" if least is None else f", at least {least}"
+        raise ValueError(f"{name}={value!r} must be a whole number{limit}")
     return int(value)
 
 

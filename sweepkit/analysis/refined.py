@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import Floats
 from sweepkit.analysis.lattice import (
     ABSENT,
     MIXED,
@@ -20,16 +21,8 @@ from sweepkit.analysis.lattice import (
     leaves,
     required_lattice,
 )
-from sweepkit.analysis.table import (
-    FAILED,
-    SKIPPED,
-    Errors,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    table,
-)
+from sweepkit.analysis.outcomes import FAILED, SKIPPED, Errors, Failed, UnanswerableError
+from sweepkit.analysis.table import Table, table
 
 __all__ = ["Shares", "refined_rate", "shares", "volumes"]
 

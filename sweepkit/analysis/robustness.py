@@ -9,23 +9,20 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import basis_sentence, cells, count
-from sweepkit.analysis.reasons import check_share, reasons
-from sweepkit.analysis.table import (
+from sweepkit.analysis.cells import cells
+from sweepkit.analysis.coding import Floats, combined
+from sweepkit.analysis.counts import basis_sentence, count
+from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
     PASSED,
     SKIPPED,
     Errors,
     Failed,
-    Floats,
-    Table,
     UnanswerableError,
-    combined,
-    dim_codes,
-    spread,
-    table,
 )
+from sweepkit.analysis.reasons import check_share, reasons
+from sweepkit.analysis.table import Table, dim_codes, spread, table
 from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["robustness"]

@@ -11,21 +11,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis.boxes import MAX_BOXES, Blocked, largest
+from sweepkit.analysis.coding import Coded, Floats, shown
 from sweepkit.analysis.nominal import as_number, code_of, components
+from sweepkit.analysis.outcomes import PASSED, SKIPPED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.reasons import reasons, whole_number
-from sweepkit.analysis.table import (
-    PASSED,
-    SKIPPED,
-    Coded,
-    Errors,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    shown,
-    table,
-    varied,
-)
+from sweepkit.analysis.table import Table, table, varied
 
 __all__ = ["safe_box"]
 
@@ -138,11 +128,11 @@ def _safe_on_grid(
     best: tuple[float, NDArray[np.int64], NDArray[np.int64]] | None = None
     exact = True
     for low, high in _starts(parameters, at):
-        inside = ((where >= low) & (where <= high)).all(axis=1)
+        within: NDArray[np.bool_] = np.all((where >= low) & (where <= high), axis=1)
         points = None if at is None else at.astype(np.float64)
         least = 0.0 if best is None else best[0]
         found, proven = largest(
-            blocked.some(inside), low.astype(float), high.astype(float), points, max_boxes,
+            blocked.some(within), low.astype(float), high.astype(float), points, max_boxes,
             solid=solid, least=least,
         )  # fmt: skip
         exact &= proven
@@ -154,9 +144,9 @@ def _safe_on_grid(
     rows = []
     inside = np.ones(t.n, dtype=bool)
     for k, p in enumerate(parameters):
-        ends = (p.values[low[k]], p.values[high[k]])
+        ends = [p.values[low[k]], p.values[high[k]]]
         whole = bool(high[k] - low[k] == p.n - 1)
-        rows.append(_room(p, *ends, whole, None if nominal is None else nominal[p.name]))
+        rows.append(_room(p, ends, whole, None if nominal is None else nominal[p.name]))
         inside &= (p.codes >= low[k]) & (p.codes <= high[k])
     n, size = int(inside.sum()), int(np.prod(shape, dtype=np.int64))
     scatters = t.points is not None or t.random
@@ -191,11 +181,10 @@ def _framed(
 ) -> pd.DataFrame:
     frame = pd.DataFrame(rows, index=pd.Index([p.name for p in parameters], name="parameter"))
     unordered = "for values without an order, where there is no room to move"
-    frame.attrs = attrs | {
-        "exact": exact,
-        "note": reasons(frame, {"below": unordered}),
-        "text": _box_text(frame, exact, size),
-    }
+    frame.attrs.update(attrs)
+    frame.attrs["exact"] = exact
+    frame.attrs["note"] = reasons(frame, {"below": unordered})
+    frame.attrs["text"] = _box_text(frame, exact, size)
     return frame
 
 
@@ -280,9 +269,9 @@ def _safe_of_sample(
     n, d = int(inside.sum()), len(ordered)
     rows = []
     for k, p in enumerate(ordered):
-        ends = (_own(t, p, counts, unit[:, k], end) for end in (a[k], b[k]))
+        ends = [_own(t, p, counts, unit[:, k], end) for end in (a[k], b[k])]
         whole = bool(a[k] == 0 and b[k] == 1)
-        rows.append(_room(p, *ends, whole, None if nominal is None else nominal[p.name]))
+        rows.append(_room(p, ends, whole, None if nominal is None else nominal[p.name]))
     refined = t.stage is not None
     # Each end lies at a run's value: at most so many boxes, and of 2 d runs the box is made.
     boxes = 2 * d * float(np.log(max(int(counts.sum()), 2)))
@@ -322,7 +311,8 @@ def _own(t: Table, p: Coded, counts: NDArray[np.bool_], unit: Floats, end: float
     return t.point(run)[p.name]
 
 
-def _room(p: Coded, low: Any, high: Any, whole: bool, nominal: Any) -> dict[str, Any]:
+def _room(p: Coded, ends: list[Any], whole: bool, nominal: Any) -> dict[str, Any]:
+    low, high = ends
     row = {"low": low, "high": high, "whole": whole}
     if nominal is None:
         return row

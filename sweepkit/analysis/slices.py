@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import Coded, Codes, Floats
 from sweepkit.analysis.lattice import (
     ABSENT,
     FAILS,
@@ -18,7 +19,7 @@ from sweepkit.analysis.lattice import (
     Leaf,
     numbers_of,
 )
-from sweepkit.analysis.table import Coded, Codes, Floats, Table
+from sweepkit.analysis.table import Table
 
 __all__ = ["slice_bounds"]
 
@@ -175,4 +176,5 @@ def _part(lattice: Lattice, slices: _Slices, k: int, low: Floats, high: Floats) 
     whole = (a > low) & (a < high)
     whole |= ((a == low) & (a == ends[0])) | ((a == high) & (a == ends[1]))
     half = ((a == low) | (a == high)) & ~whole
-    return np.where(a == b, whole + 0.5 * half, thick)
+    part: Floats = np.where(a == b, whole + 0.5 * half, thick)
+    return part

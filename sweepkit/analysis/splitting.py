@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.analysis.candidates import Asked, Wanted, key_of
+from sweepkit.analysis.coding import Floats, shown
 from sweepkit.analysis.lattice import (
     FAILS,
     MIXED,
@@ -22,7 +23,6 @@ from sweepkit.analysis.lattice import (
     leaves,
     plane,
 )
-from sweepkit.analysis.table import Floats, shown
 
 __all__ = ["MAX_SPLIT_DIMS", "bisect", "explored", "split", "undecided"]
 

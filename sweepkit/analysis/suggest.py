@@ -20,21 +20,19 @@ from sweepkit.analysis.candidates import (
 )
 from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.lattice import lattice_of, own_parameters
-from sweepkit.analysis.reasons import check_share, whole_number
-from sweepkit.analysis.regions import regions
-from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split, undecided
-from sweepkit.analysis.table import (
+from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
     PENDING,
     Errors,
     Failed,
-    Table,
     UnanswerableError,
     declared,
-    passed_and_failed,
-    table,
 )
+from sweepkit.analysis.reasons import check_share, whole_number
+from sweepkit.analysis.regions import regions
+from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split, undecided
+from sweepkit.analysis.table import Table, passed_and_failed, table
 from sweepkit.expressions import parse
 from sweepkit.grid import Grid, grid, paired
 from sweepkit.parameters import values

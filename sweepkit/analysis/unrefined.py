@@ -10,7 +10,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import SKIPPED, Table, declared, table
+from sweepkit.analysis.outcomes import SKIPPED, declared
+from sweepkit.analysis.table import Table, table
 from sweepkit.status import Status
 
 __all__ = ["left_out", "unrefined"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sweepkit.analysis import counterexample, explain, safe_box
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import DATA, cartpole, grid, sample
 
 CASES = json.loads((DATA / "largest_box.json").read_text())["cases"]

@@ -216,8 +216,11 @@ def test_replicates_of_drawn_points_are_clusters():
     # Points that always or never fail: 20 replicates of each tell no more than one.
     rng = np.random.default_rng(1)
     designs = rng.random(30) < 0.4
-    ds = sample(np.repeat(designs, 20), x=np.repeat(rng.random(30), 20),
-                rep=("replicate", np.tile(np.arange(20), 30)))
+    ds = sample(
+        np.repeat(designs, 20),
+        x=np.repeat(rng.random(30), 20),
+        rep=("replicate", np.tile(np.arange(20), 30)),
+    )
     row = rate(ds).iloc[0]
     alone = failure_interval(designs.sum(), 30)
     assert row["basis"] == "clusters"
