@@ -38,6 +38,7 @@ MEANINGS = {
     "in progress": "valid at every look while the random coarse pass runs, of the runs declared",
     "bounds": "unfinished in no random order, so only what unfinished runs could still change",
     "refined": "weighted by the share of the space that each run stands for; bounds by cells of "
-    "the space whose runs do not agree, widened by the replicates' scatter",
+    "the space whose runs do not agree, widened by the replicates' scatter; 0 to 1 where there are "
+    "no cells",
 }
 NOTHING, CENSUS, SAMPLE, REPLICATES, CLUSTERS, PROGRESS, BOUNDS, REFINED = range(len(BASES))

@@ -36,6 +36,12 @@ Codes: TypeAlias = NDArray[np.integer[Any]]
 Floats: TypeAlias = NDArray[np.float64]
 N_BINS = 240
 """Quantile bins of a value that hardly repeats; 240 because coarser tables divide it evenly."""
+MANY = 50_000
+N_EVEN = 4096
+MOST_EDGES = 4
+CHUNK = 1 << 16
+"""Even cells that many numbers are thrown into before they are compared with edges."""
+
 MAX_COMPONENTS = 16
 BOOKKEEPING = frozenset({"stage", "volume"})
 
@@ -256,10 +262,42 @@ def _binned(values: NDArray[Any]) -> tuple[Codes, NDArray[Any], NDArray[Any]]:
     step = max(1, len(values) // 100_000)
     some = np.sort(values[::step])
     edges = np.unique(some[(np.arange(1, N_BINS) * len(some)) // N_BINS])
-    codes = np.searchsorted(edges, values, side="right").astype(np.uint8)
+    codes = _placed(edges, values)
     lower = np.concatenate([[values.min()], edges])
     upper = np.concatenate([edges, [values.max()]])
     return codes, lower, upper
+
+
+def _placed(edges: NDArray[Any], values: NDArray[Any]) -> Codes:
+    """How many edges lie at or below each value, as ``np.searchsorted`` with side right.
+
+    Very many numbers are first thrown into even cells: most hold one edge or none, and then one
+    comparison tells.
+    """
+    if len(values) < MANY or values.dtype.kind != "f" or not len(edges):
+        return np.searchsorted(edges, values, side="right").astype(np.uint8)
+    low, high = float(edges[0]), float(edges[-1])
+    if not (np.isfinite(high - low) and high > low and np.isfinite(N_EVEN / (high - low))):
+        return np.searchsorted(edges, values, side="right").astype(np.uint8)
+    scale = N_EVEN / (high - low)
+    # The same arithmetic for edges and values, so that rounding moves neither past the other.
+    of_edge = ((edges - low) * scale).clip(0, N_EVEN).astype(np.int32)
+    most = int(np.bincount(of_edge).max())
+    if most > MOST_EDGES:
+        return np.searchsorted(edges, values, side="right").astype(np.uint8)
+    before = np.searchsorted(of_edge, np.arange(N_EVEN + 1), side="left").astype(np.uint8)
+    beyond = np.append(edges, np.full(most, np.inf))
+    codes = np.empty(len(values), dtype=np.uint8)
+    for start in range(0, len(values), CHUNK):
+        some = values[start : start + CHUNK]
+        with np.errstate(invalid="ignore", over="ignore"):
+            cell = np.nan_to_num((some - low) * scale, nan=N_EVEN).clip(0, N_EVEN)
+        code = before[cell.astype(np.int32)]
+        for _ in range(most):
+            # A NaN sorts last, beyond every edge.
+            code += ~(some < beyond[code]) & (code < len(edges))
+        codes[start : start + CHUNK] = code
+    return codes
 
 
 def value_weights(p: Coded, how: Any) -> Floats | None:

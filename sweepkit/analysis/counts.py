@@ -171,7 +171,9 @@ def _refined(
     low, high, rate_ = plain
     found = t.shares(errors)
     if found is None:
-        return low, high, rate_
+        # Refined runs are no random sample, and without cells nothing bounds what lies between.
+        nothing = np.zeros(n_cells), np.ones(n_cells), rate_
+        return nothing if t.stage is not None else plain
     if along is None:
         least, most = _by_volume(found, cell, n_cells, outcome)
     else:

@@ -233,7 +233,7 @@ def combinations(
     ['a = 1 and b = 2']
     """
     if whole_number("order", order) > 4:
-        raise ValueError(f"order={order!r} is more than 4")
+        raise ValueError(f"order={order!r} must lie between 1 and 4")
     whole_number("bins", bins, 2)
     whole_number("top", top)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)

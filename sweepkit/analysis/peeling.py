@@ -126,6 +126,17 @@ def _peel(
         for i, p in enumerate(parameters):
             in_failing = np.bincount(failing[i], minlength=p.n)
             in_all = np.bincount(passing[i], minlength=p.n) + in_failing
+            if not p.ordered:
+                # Of very many categories the best at once.
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    gain_ = (f - in_failing) / (n - in_all) - f / n
+                    gain_ = gain_ * n / in_all if lenient else gain_
+                fits = (in_all > 0) & (n - in_all >= LEAST_RUNS) & (in_failing < f)
+                k = int(np.argmax(np.where(fits, gain_, -np.inf)))
+                if fits[k] and (best is None or gain_[k] > best[0]):
+                    gone = np.arange(p.n) == k
+                    best = (float(gain_[k]), i, gone, int(in_all[k]), int(in_failing[k]))
+                continue
             for gone in _peels(p, in_all, n, share):
                 n_gone, f_gone = int(in_all[gone].sum()), int(in_failing[gone].sum())
                 if not 0 < n_gone < n or n - n_gone < LEAST_RUNS or f_gone == f:
@@ -194,10 +205,8 @@ def _limited(
 
 
 def _peels(p: Coded, in_all: NDArray[np.int64], n: int, share: float) -> list[NDArray[np.bool_]]:
-    """What may be peeled off a parameter: a low end, a high end, or one category."""
+    """What may be peeled off an ordered parameter: a low end or a high end."""
     at = np.arange(p.n)
-    if not p.ordered:
-        return [at == k for k in np.flatnonzero(in_all)]
     below = np.cumsum(in_all)
     least = max(1.0, share * n)
     low = int(np.searchsorted(below, least))

@@ -147,7 +147,7 @@ def failure_rate(
             "basis": basis_sentence(counts),
             "level": level,
             "errors": errors,
-            "note": _note(counts),
+            "note": reasons(_columns(counts), WHY_NAN),
         },
     )
 
@@ -208,12 +208,9 @@ def rate(
     for k, (name, index) in enumerate(zip(split.dims, at, strict=True)):
         frame.insert(k, name, split.coords[name].values[index])
     frame["n_needed"] = _needed(counts, t, split.cell, width, level)
-    frame.attrs = {"basis": basis_sentence(counts), "note": _note(counts)}
+    why = WHY_NAN | {"n_needed": WHY_NAN["rate"]}
+    frame.attrs.update(basis=basis_sentence(counts), note=reasons(frame, why))
     return frame
-
-
-def _note(counts: Counts) -> str:
-    return reasons(_columns(counts), WHY_NAN | {"n_needed": WHY_NAN["rate"]})
 
 
 def _needed(counts: Counts, t: Table, cell: Codes, width: float, level: float) -> Any:
@@ -299,6 +296,7 @@ def convergence(
     [[2, 'in progress', 1], [3, 'census', 0]]
     """
     whole_number("points", points)
+    whole_number("seed", seed, 0)
     check_share("width", width)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     t, left = unrefined(t)
@@ -390,6 +388,11 @@ def held_up(
         has run and nothing failed, nor surely fails around it where runs are refined), and the
         columns of `failure_rate`. ``attrs["note"]`` says why a number is NaN.
 
+    Raises
+    ------
+    UnanswerableError
+        If all parameters are replicates.
+
     Examples
     --------
     >>> failed = ("gain", "mass"), [[False, False], [False, True]]
@@ -418,6 +421,10 @@ def held_up(
         frame.insert(2, "held", held)
         frames.append(frame)
         sentences.append(f"{p.name}: {basis_sentence(counts)}")
+    if not frames:
+        raise UnanswerableError(
+            "all parameters are replicates, so there is none that could hold up; see rate(ds)"
+        )
     result = pd.concat(frames, ignore_index=True)
     result.attrs["basis"] = "; ".join(sentences)
     result.attrs["note"] = reasons(result, WHY_NAN)

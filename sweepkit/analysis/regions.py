@@ -188,6 +188,7 @@ def regions(
         raise ValueError("shares is empty; give some between 0 and 1, as [0.05]")
     shares = [check_share("shares", share) for share in shares]
     whole_number("max_boxes", max_boxes)
+    whole_number("seed", seed, 0)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     t, left_aside = unrefined(t)
     outcome = passed_and_failed(t, errors, least=5)

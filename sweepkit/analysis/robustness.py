@@ -154,7 +154,9 @@ def robustness(
         "n_unknown": ((), counts.n_unknown, one),
     }
     notes = [why_not] if why_not else []
-    notes += [reasons({"worst": own["worst"]}, {"worst": "as all else where no run is known"})]
+    unknown = "where no run is known"
+    both = f"{unknown}, or infinite values of both signs meet"
+    notes += [reasons(own, {"worst": unknown, "mean": both, "cvar": both})]
     if np.isinf(distance).any():
         notes.append("distance is infinite: no design fails")
     return xr.Dataset(
@@ -180,6 +182,8 @@ def _quantity(
     if of is not None:
         if of not in t.ds or set(t.ds[of].dims) != set(t.dims):
             raise ValueError(f"of={of!r} is no output with one number per run")
+        if t.ds[of].dtype.kind not in "bfiu":
+            raise ValueError(f"of={of!r} is {t.ds[of].dtype}, not a number")
         y: Floats = t.ds[of].transpose(*t.dims).values.reshape(-1).astype(np.float64)
         y = y if goal == "max" else -y
         return np.where(known, y, np.nan), of, str(t.ds[of].attrs.get("units", ""))

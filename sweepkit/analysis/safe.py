@@ -241,6 +241,9 @@ def _safe_of_sample(
         for p in others:
             counts &= p.codes == code_of(p, nominal[p.name])
     raw = np.stack([t.raw(p.name) for p in ordered], axis=1)
+    counts &= np.isfinite(raw).all(axis=1)
+    if not counts.any():
+        raise UnanswerableError("no run with the nominal's unordered values has finite parameters")
     low, high = raw[counts].min(axis=0), raw[counts].max(axis=0)
     span = np.where(high > low, high - low, 1.0)
     unit = (raw - low) / span

@@ -128,6 +128,7 @@ def suggest(
     """
     n = whole_number("n", n)
     check_share("explore", explore, ends=True)
+    whole_number("seed", seed, 0)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     ways: dict[str, Callable[[Asked], tuple[list[Wanted], str]]] = {
         "boundary": _boundary,

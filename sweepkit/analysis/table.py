@@ -290,6 +290,8 @@ def table(
         if failed is None and requirements is None:
             return ds if weights is None else _weighted(ds, weights)
         return table(ds.ds, failed=failed, requirements=requirements, errors=errors)
+    if not isinstance(ds, xr.Dataset):
+        raise TypeError(f"ds is a {type(ds).__name__}; give a Dataset, as sk.open returns")
     if isinstance(failed, str):
         if failed not in ds:
             raise ValueError(f"failed={failed!r} is not a variable of this Dataset")
