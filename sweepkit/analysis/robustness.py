@@ -224,10 +224,11 @@ def _summaries(
     upto = (np.cumsum(w) - before) / np.repeat(total, number)
     share = w / np.repeat(total, number)
     out["worst"][some] = values[at]
-    out["mean"][some] = np.add.reduceat(share * values, at)
     # Each run counts in the tail by the part of it that lies below the tail's share.
     part = np.clip(tail - (upto - share), 0, share)
-    out["cvar"][some] = np.add.reduceat(np.where(part > 0, part * values, 0.0), at) / tail
+    with np.errstate(invalid="ignore"):  # of infinite values
+        out["mean"][some] = np.add.reduceat(share * values, at)
+        out["cvar"][some] = np.add.reduceat(np.where(part > 0, part * values, 0.0), at) / tail
     for k, quantile in enumerate(q):
         below = np.add.reduceat((upto < quantile - 1e-12).astype(np.int64), at)
         out["value"][some, k] = values[at + np.minimum(below, number - 1)]
