@@ -86,15 +86,26 @@ USES_A_PLUG = {("refine", "stores")}
 
 SHARED = {
     "analysis": {
+        "additive",
+        "bases",
+        "boxes",
         "candidates",
+        "cells",
+        "coding",
         "counts",
         "intervals",
         "lattice",
+        "nominal",
+        "outcomes",
+        "peeling",
+        "reasons",
         "refined",
         "regions",
+        "slices",
         "splitting",
         "table",
         "unrefined",
+        "worth",
     }
 }
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""

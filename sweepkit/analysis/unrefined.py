@@ -10,7 +10,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import SKIPPED, Table, declared, table
+from sweepkit.analysis.outcomes import SKIPPED, declared
+from sweepkit.analysis.table import Table, table
 from sweepkit.status import Status
 
 __all__ = ["left_out", "unrefined"]
@@ -64,9 +65,7 @@ def _needed(t: Table, name: str) -> bool:
     return name in asked or any(one.needs_code for one in t.requirements)
 
 
-def _crossing(
-    ds: xr.Dataset, dim: str
-) -> tuple[dict[str, NDArray[Any]], Places] | None:
+def _crossing(ds: xr.Dataset, dim: str) -> tuple[dict[str, NDArray[Any]], Places] | None:
     """Axes of the grid that flat runs are of, and the flat place of each; None if of none."""
     told = declared(ds).get("parameters")
     if told is None:
@@ -88,9 +87,7 @@ def _crossing(
     return (axes, place) if len(np.unique(place)) == n else None
 
 
-def _as_grid(
-    ds: xr.Dataset, dim: str, axes: dict[str, NDArray[Any]], place: Places
-) -> xr.Dataset:
+def _as_grid(ds: xr.Dataset, dim: str, axes: dict[str, NDArray[Any]], place: Places) -> xr.Dataset:
     shape = tuple(len(values) for values in axes.values())
     size = int(np.prod(shape, dtype=np.int64))
 
