@@ -204,7 +204,7 @@ class Block:
         """
         if not self.dirty:
             return
-        if self.fresh:
+        if self._first:
             self.store.write("status", self.box, np.zeros(self.shape, dtype=np.int8))
             yield
         for chunked in self._chunked.values():
@@ -229,7 +229,12 @@ class Block:
     def unwritten(self) -> int:
         """Chunks that are to be written."""
         dirty = sum(len(one.dirty) for one in self._chunked.values())
-        return dirty + self.dirty + (self.dirty and self.fresh)
+        return dirty + self.dirty + self._first
+
+    @property
+    def _first(self) -> bool:
+        """Whether the first values of the block are to be written."""
+        return self.fresh and any(one.dirty for one in self._chunked.values())
 
     def _forget_full(self, chunked: _Chunked) -> None:
         """Let go of large chunks of which every run is settled."""

@@ -85,7 +85,8 @@ def open(
     Dataset
         Without `stages`, dims are the grid's, in declared order; outputs, ``status``,
         ``duration`` (s), ``attempts``, ``code``, ``error``, ``log``; values are read when they
-        are used.
+        are used. Of a sweep that goes on, runs are shown as they were when they were first looked
+        at, all variables alike; open it again to see more.
 
     Raises
     ------

@@ -268,9 +268,7 @@ class _Joined(BackendArray):
         return np.asarray(whole[scalar])
 
 
-def _rows(
-    variable: xr.Variable, rows: NDArray[np.int64], shape: tuple[int, ...]
-) -> NDArray[Any]:
+def _rows(variable: xr.Variable, rows: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[Any]:
     """Values of some runs, given by their flat position over the run dims."""
     at = np.unravel_index(rows, shape)
     box = tuple(slice(int(a.min()), int(a.max()) + 1) for a in at)

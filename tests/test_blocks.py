@@ -88,6 +88,19 @@ def test_status_is_written_last() -> None:
     }
 
 
+def test_a_block_says_that_nothing_is_done_before_its_first_values_are_written() -> None:
+    store = memory()
+    blocks = Blocks(store)
+    blocks.put(0, cells_of([0, 4]))
+    assert blocks.unwritten == 9
+    assert blocks.flush() == 9
+    assert store.written[0] == store.written[-1] == "status"
+    blocks.put(0, cells_of([1]))
+    store.written.clear()
+    blocks.flush()
+    assert store.written.count("status") == 1
+
+
 def test_texts_are_written_only_where_there_are_any() -> None:
     store = memory()
     blocks = Blocks(store)
