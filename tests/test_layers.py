@@ -35,11 +35,13 @@ RUNNING = {
     "fit",
     "fleet",
     "identity",
+    "job",
     "judge",
     "objects",
     "outputs",
     "pickling",
     "plan",
+    "policies",
     "pool",
     "protocols",
     "reach",
@@ -56,7 +58,7 @@ RUNNING = {
     "sweep",
 }
 READING = {"analysis", "export", "reading", "stages", "views"}
-FRONT = {"cli", "workbench"}
+FRONT = {"cli", "options", "workbench"}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
