@@ -42,7 +42,7 @@ from sweepkit.evaluate import (
     read_capped,
     remember_sources,
 )
-from sweepkit.protocols import Batch, Outcome, Result
+from sweepkit.protocols import Batch, Outcome, Result, Share, everyone
 from sweepkit.status import Status
 
 __all__ = ["Fleet", "WorkerStartError"]
@@ -221,6 +221,7 @@ class Fleet:
         self._payload = pickled(self.task)
         self._folder = tempfile.mkdtemp(prefix="sweepkit-")
         self._members: list[_Member] = []
+        self._hired = 0
         self._cores = cpu_count()
         self._again: deque[Batch] = deque()
         self._strikes: dict[int, int] = {}
@@ -244,12 +245,18 @@ class Fleet:
         self._members.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _hire(self) -> _Member:
+        self._hired += 1
+        return self._new(self._hired - 1)
+
     def _new(self, number: int) -> _Member:
         return _Member(number, self._folder, self._payload, self.task.threads)
 
     # --- the loop ---
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
+    ) -> Iterator[Outcome]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = iter(batches)
         exhausted = False
@@ -258,10 +265,13 @@ class Fleet:
             if deadline is None and stopping():
                 deadline = monotonic() + GRACE
                 self._ask_to_stop()
-            if deadline is None and not exhausted:
-                exhausted = self._feed(source)
+            allowed = min(share(len(self._members)), self.count)
+            if len(self._members) > allowed:
+                self._let_go(len(self._members) - allowed)
+            elif deadline is None and not exhausted:
+                exhausted = self._feed(source, allowed)
             elif deadline is None:
-                self._feed(iter(()))
+                self._feed(iter(()), allowed)
             busy = [member for member in self._members if member.inflight]
             if not busy and (deadline is not None or (exhausted and not self._again)):
                 return
@@ -269,7 +279,13 @@ class Fleet:
                 return
             yield from self._collect(self._members, stopped=deadline is not None)
 
-    def _feed(self, source: Iterator[Batch]) -> bool:
+    def _let_go(self, count: int) -> None:
+        """End so many workers, at most, that have nothing to do."""
+        for member in [one for one in self._members if not one.inflight][:count]:
+            self._members.remove(member)
+            member.close()
+
+    def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
         """Give work to whoever has room; True when there is no more."""
         for depth in (1, 2):
             for member in self._members:
@@ -280,18 +296,18 @@ class Fleet:
                     if batch is None:
                         return True
                     self._hand(member, batch)
-            while depth == 1 and self._may_hire():
+            while depth == 1 and self._may_hire(allowed):
                 batch = self._next(source)
                 if batch is None:
                     return True
-                self._members.append(self._new(len(self._members)))
+                self._members.append(self._hire())
                 self._hand(self._members[-1], batch)
         return False
 
-    def _may_hire(self) -> bool:
+    def _may_hire(self, allowed: int) -> bool:
         """Whether one more worker may be started: there is room, and cores to start it on."""
         starting = sum(not member.ready for member in self._members)
-        return len(self._members) < self.count and starting < self._cores
+        return len(self._members) < allowed and starting < self._cores
 
     def _next(self, source: Iterator[Batch]) -> Batch | None:
         while self._again:

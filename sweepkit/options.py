@@ -20,6 +20,7 @@ __all__ = [
     "Compute",
     "Conduct",
     "Joining",
+    "PoolOptions",
     "RefineOptions",
     "RunOptions",
     "executor",
@@ -71,6 +72,13 @@ class RefineOptions(Compute, Conduct, total=False):
 class RunOptions(Compute, Joining, total=False):
     """Options of :func:`sweepkit.run` and :func:`sweepkit.start`."""
 
+    progress: bool | Callable[[Progress], None]
+
+
+class PoolOptions(Joining, total=False):
+    """Options of :meth:`sweepkit.Pool.start`, beside its own."""
+
+    recycle_after: int | str | None
     progress: bool | Callable[[Progress], None]
 
 

@@ -58,7 +58,7 @@ RUNNING = {
     "sweep",
 }
 READING = {"analysis", "export", "reading", "stages", "views"}
-FRONT = {"cli", "options", "workbench"}
+FRONT = {"cli", "jobs", "options", "workbench"}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
@@ -85,7 +85,8 @@ SHARED = {
         "splitting",
         "table",
         "unrefined",
-    }
+    },
+    "views": {"progress"},
 }
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
@@ -112,6 +113,7 @@ FOREIGN = {
     "joblib": {"executors", "fleet"},
     "psutil": {"executors", "fleet", "pool"},
     "sklearn": {"analysis"},
+    "traitlets": {"views"},
     "threadpoolctl": {"executors", "fleet"},
     "tqdm": {"views"},
     "zarr": {"reading", "stores"},
