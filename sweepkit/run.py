@@ -774,7 +774,7 @@ class Session:
     def _point(self, run: int) -> str:
         index = self.grid.index(np.array([run]))
         named = self.grid.columns(index, self.grid.scalars)
-        return ", ".join(f"{name}={values[0]}" for name, values in named.items())
+        return ", ".join(f"{name}={_short(values[0])}" for name, values in named.items())
 
     # --- writing and telling ---
 
@@ -842,6 +842,10 @@ class Session:
             "environment": environment(),
         }
         write_receipt(self.store, self._began, said)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _without_stored(declaration: Mapping[str, Any]) -> dict[str, Any]:

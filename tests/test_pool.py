@@ -160,7 +160,7 @@ def test_workers_are_let_go_when_it_is_empty_and_it_can_be_used_again(
 
 
 def test_a_queued_job_can_be_cancelled_and_holds_nothing(tmp_path: Path) -> None:
-    with sk.Pool(n_jobs=1, policy=first_come) as pool:
+    with sk.Pool(n_jobs=1, policy=first_come, backend="threading") as pool:
         told, waiting = Told(), Told()
         first = pool.start(sweep(slow, 100_000), tmp_path / "a.zarr", progress=told)
         told.wait(lambda now: now.finished > 5)
@@ -189,7 +189,7 @@ def test_a_policy_of_ones_own_decides(tmp_path: Path) -> None:
 
 
 def test_leaving_by_an_error_cancels_the_jobs_and_a_closed_pool_takes_none(tmp_path: Path) -> None:
-    pool = sk.Pool(n_jobs=1)
+    pool = sk.Pool(n_jobs=1, backend="threading")
 
     def interrupted() -> None:
         with pool:

@@ -258,7 +258,7 @@ def _facts(progress: Progress) -> list[tuple[str, str, str]]:
         (
             "Left",
             duration_text(expected) if going else ("nothing" if finished >= total else "?"),
-            f"{duration_text(low)} to {duration_text(high)}" if going else "",
+            _range(low, high) if going else "",
         ),
         (
             "Compute used",
@@ -273,6 +273,11 @@ def _facts(progress: Progress) -> list[tuple[str, str, str]]:
         errors = sum(progress.counts.get(one, 0) for one in UNSUCCESSFUL)
         facts.append(("Errors", f"{errors / ran:.1%}" if ran else "none", f"of {ran:,} runs"))
     return facts
+
+
+def _range(low: float, high: float) -> str:
+    first, last = duration_text(low), duration_text(high)
+    return f"about {last}" if first == last else f"{first} to {last}"
 
 
 def _runs(count: int) -> str:
