@@ -15,8 +15,10 @@ _HOMES = {
     "DifferentSweepError": "resume",
     "ExpressionError": "expressions",
     "Grid": "grid",
+    "Job": "job",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
+    "Pool": "jobs",
     "Progress": "status",
     "Regions": "analysis",
     "Requirement": "requirements",
@@ -61,6 +63,7 @@ _HOMES = {
     "safe_box": "analysis",
     "scenario": "parameters",
     "sobol": "sampling",
+    "start": "jobs",
     "status_counts": "reading",
     "suggest": "analysis",
     "values": "parameters",
@@ -124,6 +127,9 @@ if TYPE_CHECKING:
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
+    from sweepkit.job import Job as Job
+    from sweepkit.jobs import Pool as Pool
+    from sweepkit.jobs import start as start
     from sweepkit.judge import RunError as RunError
     from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
     from sweepkit.outputs import output as output

@@ -31,7 +31,7 @@ from sweepkit.capture import capped, one_line, read_capped
 from sweepkit.deaths import cause, oom_kills
 from sweepkit.evaluate import DOOMED, PATIENT, STOP, Task
 from sweepkit.premises import Premises
-from sweepkit.protocols import Batch, Outcome, Result
+from sweepkit.protocols import Batch, Outcome, Result, Share, everyone
 from sweepkit.status import Status
 from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL, serve
 
@@ -240,6 +240,7 @@ class Fleet:
     def __post_init__(self) -> None:
         self._premises = Premises()
         self._members: list[_Member] = []
+        self._hired = 0
         self._cores = cpu_count()
         self._again: deque[Batch] = deque()
         self._strikes: dict[int, int] = {}
@@ -264,6 +265,10 @@ class Fleet:
         self._members.clear()
         self._premises.leave()
 
+    def _hire(self) -> _Member:
+        self._hired += 1
+        return self._new(self._hired - 1)
+
     def _new(self, number: int) -> _Member:
         member = _Member(number, self._premises.path, self.payload, self.threads)
         member.claim[PATIENT] = float(self._retired >= PATIENCE)
@@ -272,7 +277,7 @@ class Fleet:
     # --- the loop ---
 
     def map(
-        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
     ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = iter(batches)
@@ -282,10 +287,13 @@ class Fleet:
             if deadline is None and stopping():
                 deadline = monotonic() + GRACE
                 self._ask_to_stop()
-            if deadline is None and not exhausted:
-                exhausted = self._feed(source)
+            allowed = min(share(len(self._members)), self.count)
+            if len(self._members) > allowed:
+                self._let_go(len(self._members) - allowed)
+            elif deadline is None and not exhausted:
+                exhausted = self._feed(source, allowed)
             elif deadline is None:
-                self._feed(iter(()))
+                self._feed(iter(()), allowed)
             busy = [member for member in self._members if member.inflight]
             if not busy and (deadline is not None or (exhausted and not self._again)):
                 return
@@ -294,7 +302,13 @@ class Fleet:
             yield from self._collect(self._members, stopped=deadline is not None)
             yield None
 
-    def _feed(self, source: Iterator[Batch]) -> bool:
+    def _let_go(self, count: int) -> None:
+        """End so many workers, at most, that have nothing to do."""
+        for member in [one for one in self._members if not one.inflight][:count]:
+            self._members.remove(member)
+            member.close()
+
+    def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
         """Give work to whoever has room; True when there is no more."""
         for depth in range(1, DEEPEST + 1):
             for member in self._members:
@@ -306,18 +320,18 @@ class Fleet:
                     if batch is None:
                         return True
                     self._hand(member, batch)
-            while depth == 1 and self._may_hire():
+            while depth == 1 and self._may_hire(allowed):
                 batch = self._next(source)
                 if batch is None:
                     return True
-                self._members.append(self._new(len(self._members)))
+                self._members.append(self._hire())
                 self._hand(self._members[-1], batch)
         return False
 
-    def _may_hire(self) -> bool:
+    def _may_hire(self, allowed: int) -> bool:
         """Whether one more worker may be started: there is room, and cores to start it on."""
         starting = sum(not member.ready for member in self._members)
-        return len(self._members) < self.count and starting < self._cores
+        return len(self._members) < allowed and starting < self._cores
 
     def _next(self, source: Iterator[Batch]) -> Batch | None:
         while self._again:

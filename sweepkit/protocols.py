@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,12 @@ __all__ = [
     "Holder",
     "Outcome",
     "Result",
+    "Share",
     "Store",
     "StoreBusyError",
     "StoreError",
     "UnwritableError",
+    "everyone",
 ]
 
 
@@ -109,16 +112,31 @@ class Outcome:
     result: Result
 
 
+Share: TypeAlias = Callable[[int], int]
+"""How many workers a crew may have, given how many it has; asked often, answered at once."""
+
+
+def everyone(using: int) -> int:
+    """The share of a crew that need not share."""
+    return sys.maxsize
+
+
 class Crew(Protocol):
     """Held workers."""
 
     def map(
-        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+        self,
+        batches: Iterator[Batch],
+        stopping: Callable[[], bool],
+        share: Share = everyone,
     ) -> Iterator[Outcome | None]:
         """Run batches, pulled as workers come free, and yield outcomes as they come, unordered.
 
         None is yielded at least each second while there is no outcome, so that whoever iterates
         can report and write meanwhile; where runs share the caller's thread, between batches.
+
+        While the crew has more workers than its share, no batch is pulled, and a worker is let go
+        when what it was given is done; with a share of 0 all wait until it is more.
 
         An outcome may be of the first runs of a batch, with the others in later ones. Every run
         pulled is in exactly one outcome, unless ``stopping()`` became true: then no more is

@@ -230,6 +230,20 @@ class ExecutorContract:
                     wished.set()
         assert 10 <= taken < 20_000
 
+    def test_without_a_share_it_waits_and_with_one_it_goes_on(self, executor: Executor) -> None:
+        asked: list[int] = []
+
+        def share(using: int) -> int:
+            asked.append(using)
+            return 0 if 1 < len(asked) < 5 else 1
+
+        sweep = sk.Sweep(draw, sk.grid(a=range(12)))
+        with executor.hold(task_of(sweep), timeout=None) as crew:
+            outcomes = list(crew.map(batches_of(12, 1), never, share))
+        assert self.runs(outcomes) == list(range(12))
+        assert len(asked) >= 5
+        assert max(asked[1:]) <= 1
+
     def test_linear_algebra_has_the_threads_said(self, executor: Executor) -> None:
         counts = set(self.by_run(self.outcomes(executor, threads_of_blas), "result").values())
         assert counts == {1}

@@ -43,6 +43,7 @@ RUNNING = {
     "fit",
     "fleet",
     "identity",
+    "job",
     "judge",
     "lock",
     "keeper",
@@ -50,6 +51,7 @@ RUNNING = {
     "outputs",
     "pickling",
     "plan",
+    "policies",
     "pool",
     "premises",
     "protocols",
@@ -68,7 +70,7 @@ RUNNING = {
     "worker",
 }
 READING = {"analysis", "export", "formulas", "lazy", "reading", "stages", "stored", "views"}
-FRONT = {"cli", "workbench"}
+FRONT = {"cli", "jobs", "options", "workbench"}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
@@ -106,7 +108,8 @@ SHARED = {
         "table",
         "unrefined",
         "worth",
-    }
+    },
+    "views": {"progress"},
 }
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
@@ -134,6 +137,7 @@ FOREIGN = {
     "psutil": {"executors", "fleet", "pool"},
     "sklearn": {"analysis"},
     "threadpoolctl": {"executors", "worker"},
+    "traitlets": {"views"},
     "tqdm": {"views"},
     "zarr": {"arrays", "stores"},
 }

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import process, util
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 
 from sweepkit.evaluate import Task
 from sweepkit.fleet import GRACE, TICK, Fleet, WorkerStartError, pickled
-from sweepkit.protocols import Batch, ComputeLostError, Crew, Outcome, Result
+from sweepkit.protocols import (
+    Batch,
+    ComputeLostError,
+    Crew,
+    Outcome,
+    Result,
+    Share,
+    everyone,
+)
 
 try:
     from distributed import Client, Future, default_client, get_worker
@@ -208,7 +216,9 @@ class _Crew:
         self._losses = 0
         self._counted: tuple[float, int] = (-1.0, 1)
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
+    ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = (batch for batch in batches if len(batch))
         deadline: float | None = None
@@ -218,7 +228,12 @@ class _Crew:
                 self._stop()
             self._check_alive()
             if deadline is None:
-                self._feed(source)
+                allowed = share(-(-len(self._flying) // DEEP))
+                self._feed(source, allowed)
+                if not allowed and not self._flying:
+                    sleep(TICK)
+                    yield None
+                    continue
             waiting = self._again and deadline is None
             if not (self._flying or waiting) or (deadline is not None and monotonic() > deadline):
                 return
@@ -226,9 +241,10 @@ class _Crew:
                 flight = self._flying.pop(key, None)
                 if flight is not None:
                     yield from self._received(flight, stopped=deadline is not None)
+            yield None
 
-    def _feed(self, source: Iterator[Batch]) -> None:
-        while len(self._flying) < self._room():
+    def _feed(self, source: Iterator[Batch], allowed: int) -> None:
+        while len(self._flying) < min(self._room(), DEEP * allowed):
             batch = self._again.popleft() if self._again else next(source, None)
             if batch is None:
                 return
