@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ParamSpec, TypedDict, TypeVar, get_type_hints
 
+import numpy as np
+
 from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.protocols import Executor
 from sweepkit.run import MAX_RUNS, UNSUCCESSFUL, Settings
@@ -162,13 +164,13 @@ def settings(options: Conduct) -> Settings:
         timeout=_checked_timeout(said["timeout"]),
         rerun=statuses(said["rerun"]),
         retry=_retries(said["retry"]),
-        keep_scratch=said["keep_scratch"],
+        keep_scratch=_flag("keep_scratch", said["keep_scratch"]),
         on_error=_one_of("on_error", said["on_error"], ("collect", "raise")),
-        max_errors=said["max_errors"],
-        max_runs=said["max_runs"],
-        was=said["was"] or {},
+        max_errors=_checked_most(said["max_errors"]),
+        max_runs=_checked_count("max_runs", said["max_runs"]),
+        was=_checked_was(said["was"]),
         stale=_one_of("stale", said["stale"], ("ask", "keep", "rerun")),
-        snap=said["snap"],
+        snap=_flag("snap", said["snap"]),
     )
 
 
@@ -199,12 +201,16 @@ def report(progress: bool | Callable[[Progress], None], name: str) -> Callable[[
     """What is called with each progress of a sweep of some name."""
     if callable(progress):
         return progress
+    if not isinstance(progress, bool):
+        raise TypeError(f"progress is {progress!r}; give True, False, or a function of a Progress")
     return views.shown(name) if progress else views.silent
 
 
 def statuses(words: str | Sequence[str]) -> tuple[Status, ...]:
     """Statuses from words."""
-    listed = [words] if isinstance(words, str) else list(words)
+    listed = [words] if isinstance(words, str) else words
+    if not isinstance(listed, Sequence) or not all(isinstance(word, str) for word in listed):
+        raise TypeError(f"rerun is {words!r}; give a status, or a list of statuses")
     made: list[Status] = []
     for word in listed:
         if word == "unsuccessful":
@@ -220,6 +226,44 @@ def statuses(words: str | Sequence[str]) -> tuple[Status, ...]:
 def _one_of(word: str, given: str, known: tuple[str, ...]) -> str:
     if given not in known:
         raise ValueError(f"{word}={given!r} is none of {', '.join(known)}")
+    return given
+
+
+def _flag(word: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise TypeError(f"{word} is {given!r}; give True or False")
+    return given
+
+
+def _checked_count(word: str, given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise TypeError(f"{word} is {given!r}; give a whole number")
+    if given < 1:
+        raise ValueError(f"{word} is {given}; give 1 or more")
+    return int(given)
+
+
+def _checked_most(given: object) -> int | float | None:
+    """Most errors: a count of 0 or more, or a share between 0 and 1."""
+    if given is None:
+        return None
+    told = "give a count of runs, such as 10, or a share of them between 0 and 1, such as 0.05"
+    if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
+        raise TypeError(f"max_errors is {given!r}; {told}")
+    if isinstance(given, float | np.floating):
+        if not 0 < given < 1:
+            raise ValueError(f"max_errors is {float(given)}; {told}")
+        return float(given)
+    if given < 0:
+        raise ValueError(f"max_errors is {given}; {told}")
+    return int(given)
+
+
+def _checked_was(given: object) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"was is {given!r}; give values by parameter, as in {{'drag': 0.0}}")
     return given
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import get_type_hints
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -44,3 +45,32 @@ def test_a_word_that_is_no_option_is_refused_and_the_near_one_named(store: str) 
         sk.run(sweep, store, max_error=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="refine has no option 'was'"):
         sk.refine(sweep, store, was={})  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("max_errors", "1"),
+        ("max_errors", -1),
+        ("max_errors", 1.5),
+        ("max_errors", float("nan")),
+        ("max_errors", True),
+        ("rerun", 3),
+        ("rerun", None),
+        ("rerun", [3]),
+        ("snap", "x"),
+        ("keep_scratch", 1),
+        ("progress", 3),
+        ("max_runs", 0),
+        ("max_runs", 1.5),
+        ("was", [1]),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_name_before_anything_is_there(
+    tmp_path: Path, option: str, given: Any
+) -> None:
+    sweep = sk.Sweep(lambda a: a * 1.0, sk.grid(a=[1, 2]))
+    options: dict[str, Any] = {"backend": "sequential", "progress": False, option: given}
+    with pytest.raises((TypeError, ValueError), match=f"^{option}(=| is )"):
+        sk.run(sweep, tmp_path / "s.zarr", **options)
+    assert list(tmp_path.iterdir()) == []
