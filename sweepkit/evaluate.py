@@ -195,6 +195,7 @@ def _loop(
     results = Collector(task.outputs)
     take = results.take
     stamps: list[float] = []
+    stamp = stamps.append
     errors: dict[int, str] = {}
     logs: dict[int, str] = {}
     row, since, process = -1, 0, os.getpid()
@@ -223,7 +224,7 @@ def _loop(
         else:
             seconds = perf_counter() - started
             take(row, value)
-        stamps.append(seconds)
+        stamp(seconds)
         if touched[0] or seconds > UNSEEN:
             if os.getpid() != process:
                 _end_fork(None)
@@ -259,7 +260,8 @@ def _loop(
         status[at] = Status.INVALID
         errors[at] = one_line(misfit)
         logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
-    result = Result(status, np.array(stamps), columns, errors, logs, surroundings.told())
+    notes, misnamed = surroundings.told(), results.misnamed
+    result = Result(status, np.array(stamps), columns, errors, logs, notes, misnamed)
     return result, goes_on
 
 

@@ -12,6 +12,7 @@ import mmap
 import os
 import pickle
 import signal
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from sweepkit.capture import capped, one_line, read_capped
 from sweepkit.deaths import cause, oom_kills
 from sweepkit.evaluate import DOOMED, PATIENT, STOP, Task
 from sweepkit.premises import Premises
-from sweepkit.protocols import Batch, Outcome, Result
+from sweepkit.protocols import Batch, Outcome, Result, Share, everyone
 from sweepkit.status import Status
 from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL, serve
 
@@ -47,6 +48,12 @@ STACK_SECONDS = 0.5
 
 PREFETCH = 0.25
 """Batches expected to be shorter, in seconds, are sent ahead of time."""
+
+DEEPEST = 4
+"""Most batches in flight at a worker, where they are so short that it might run out of them."""
+
+RESULT_BUFFER = 2**20
+"""Bytes that the system is asked to hold of a worker's results while the driver is busy."""
 
 REFUSALS = (
     pickle.PicklingError,
@@ -108,6 +115,7 @@ class _Member:
         self.claim = memoryview(self._map).cast("d")
         self.claim[0] = -1.0
         self.connection, theirs = context.Pipe()
+        _widen(theirs.fileno())
         life, self._life = context.Pipe(duplex=False)
         # The process never gets this end: when the driver is gone, however it went, it closes.
         names = {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place}
@@ -204,6 +212,12 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
+def _widen(descriptor: int) -> None:
+    """Let one end of a pipe take a whole result, as far as the system allows."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, RESULT_BUFFER)
+
+
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
@@ -215,16 +229,18 @@ def _size(path: str) -> int:
 class Fleet:
     """Workers for one task, and the loop that keeps them busy."""
 
-    task: Task
+    payload: bytes
+    """The task, pickled."""
+    threads: int
     count: int
     timeout: Callable[[], float | None] | None = None
     recycle_bytes: int | None = RECYCLE_BYTES
     recycle_runs: int | None = None
 
     def __post_init__(self) -> None:
-        self._payload = pickled(self.task)
         self._premises = Premises()
         self._members: list[_Member] = []
+        self._hired = 0
         self._cores = cpu_count()
         self._again: deque[Batch] = deque()
         self._strikes: dict[int, int] = {}
@@ -249,15 +265,19 @@ class Fleet:
         self._members.clear()
         self._premises.leave()
 
+    def _hire(self) -> _Member:
+        self._hired += 1
+        return self._new(self._hired - 1)
+
     def _new(self, number: int) -> _Member:
-        member = _Member(number, self._premises.path, self._payload, self.task.threads)
+        member = _Member(number, self._premises.path, self.payload, self.threads)
         member.claim[PATIENT] = float(self._retired >= PATIENCE)
         return member
 
     # --- the loop ---
 
     def map(
-        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
     ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = iter(batches)
@@ -267,10 +287,13 @@ class Fleet:
             if deadline is None and stopping():
                 deadline = monotonic() + GRACE
                 self._ask_to_stop()
-            if deadline is None and not exhausted:
-                exhausted = self._feed(source)
+            allowed = min(share(len(self._members)), self.count)
+            if len(self._members) > allowed:
+                self._let_go(len(self._members) - allowed)
+            elif deadline is None and not exhausted:
+                exhausted = self._feed(source, allowed)
             elif deadline is None:
-                self._feed(iter(()))
+                self._feed(iter(()), allowed)
             busy = [member for member in self._members if member.inflight]
             if not busy and (deadline is not None or (exhausted and not self._again)):
                 return
@@ -279,29 +302,36 @@ class Fleet:
             yield from self._collect(self._members, stopped=deadline is not None)
             yield None
 
-    def _feed(self, source: Iterator[Batch]) -> bool:
+    def _let_go(self, count: int) -> None:
+        """End so many workers, at most, that have nothing to do."""
+        for member in [one for one in self._members if not one.inflight][:count]:
+            self._members.remove(member)
+            member.close()
+
+    def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
         """Give work to whoever has room; True when there is no more."""
-        for depth in (1, 2):
+        for depth in range(1, DEEPEST + 1):
             for member in self._members:
                 while len(member.inflight) < depth and not self._worn(member):
-                    if depth == 2 and any(b.seconds > PREFETCH for b in member.inflight):
+                    ahead = max((b.seconds for b in member.inflight), default=0.0)
+                    if ahead > (PREFETCH if depth == 2 else PREFETCH / 10):
                         break
                     batch = self._next(source)
                     if batch is None:
                         return True
                     self._hand(member, batch)
-            while depth == 1 and self._may_hire():
+            while depth == 1 and self._may_hire(allowed):
                 batch = self._next(source)
                 if batch is None:
                     return True
-                self._members.append(self._new(len(self._members)))
+                self._members.append(self._hire())
                 self._hand(self._members[-1], batch)
         return False
 
-    def _may_hire(self) -> bool:
+    def _may_hire(self, allowed: int) -> bool:
         """Whether one more worker may be started: there is room, and cores to start it on."""
         starting = sum(not member.ready for member in self._members)
-        return len(self._members) < self.count and starting < self._cores
+        return len(self._members) < allowed and starting < self._cores
 
     def _next(self, source: Iterator[Batch]) -> Batch | None:
         while self._again:

@@ -70,10 +70,15 @@ class Tally:
         for one, count in zip(*np.unique(status, return_counts=True), strict=True):
             self.counts[int(one)] += sign * int(count)
 
-    def add_errors(self, status: NDArray[np.int8], errors: Mapping[int, str]) -> None:
-        """Count errors of a batch by kind."""
+    def add_errors(self, status: NDArray[np.int8], errors: Mapping[int, str]) -> dict[str, int]:
+        """Count errors of a batch by kind; returns the row of each kind that is new."""
+        new: dict[str, int] = {}
         for row, text in errors.items():
-            self.errors[error_kind(Status(status[row]), text)] += 1
+            kind = error_kind(Status(status[row]), text)
+            if kind not in self.errors:
+                new[kind] = row
+            self.errors[kind] += 1
+        return new
 
     @property
     def settled(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import warnings
@@ -211,6 +212,8 @@ class ExecutorContract:
         ]
 
     def test_the_callers_environment_is_as_it_was(self, executor: Executor) -> None:
+        for module in ("joblib", "threadpoolctl"):  # they set variables when they are imported
+            importlib.import_module(module)
         before = dict(os.environ)
         self.outcomes(executor, warn_and_change)
         os.environ.pop("SWEEPKIT_TEST_LEAK", None)
@@ -226,6 +229,20 @@ class ExecutorContract:
                     taken += len(outcome.batch)
                     wished.set()
         assert 10 <= taken < 20_000
+
+    def test_without_a_share_it_waits_and_with_one_it_goes_on(self, executor: Executor) -> None:
+        asked: list[int] = []
+
+        def share(using: int) -> int:
+            asked.append(using)
+            return 0 if 1 < len(asked) < 5 else 1
+
+        sweep = sk.Sweep(draw, sk.grid(a=range(12)))
+        with executor.hold(task_of(sweep), timeout=None) as crew:
+            outcomes = list(crew.map(batches_of(12, 1), never, share))
+        assert self.runs(outcomes) == list(range(12))
+        assert len(asked) >= 5
+        assert max(asked[1:]) <= 1
 
     def test_linear_algebra_has_the_threads_said(self, executor: Executor) -> None:
         counts = set(self.by_run(self.outcomes(executor, threads_of_blas), "result").values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -20,7 +21,7 @@ from sweepkit.evaluate import STOP, Station, Task, evaluate
 from sweepkit.fleet import RECYCLE_BYTES, TICK, Fleet, pickled
 from sweepkit.keeper import descendants
 from sweepkit.premises import Premises
-from sweepkit.protocols import Batch, Crew, Outcome, Result
+from sweepkit.protocols import Batch, Crew, Outcome, Result, Share, everyone
 
 __all__ = ["JoblibExecutor"]
 
@@ -77,6 +78,8 @@ class JoblibExecutor:
             )
         self._recycle = _recycling(recycle_after)
         self._here: Station | None = None
+        self.client: Any = getattr(active, "client", None) if backend is None else None
+        """Of the cluster, where joblib is configured to use dask."""
 
     @property
     def workers(self) -> int:
@@ -96,7 +99,8 @@ class JoblibExecutor:
                 f"{self.backend!r} has none: use backend='loky' or leave timeout= out"
             )
         if self.backend == "loky":
-            with Fleet(task, self._workers, timeout, *self._recycle) as fleet:
+            payload = pickled(task)
+            with Fleet(payload, task.threads, self._workers, timeout, *self._recycle) as fleet:
                 yield fleet
         elif self.backend == "sequential":
             with _in_process(task) as (route, pristine, scratch):
@@ -159,6 +163,15 @@ def _in_process(
         yield stack.enter_context(routed_prints()), pristine, scratch
 
 
+def _admitted(share: Share, using: int, stopping: Callable[[], bool]) -> int:
+    """Wait for a share, and return it; 0 once it is time to stop."""
+    allowed = share(using)
+    while allowed < 1 and not stopping():
+        time.sleep(TICK)
+        allowed = share(0)
+    return 0 if stopping() else allowed
+
+
 class _Here:
     """Runs in the caller's own thread."""
 
@@ -170,13 +183,13 @@ class _Here:
         self._route = route
 
     def map(
-        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
     ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         station = self._station
         station.interrupted = stopping
         for batch in batches:
-            while len(batch) and not stopping():
+            while len(batch) and _admitted(share, 1, stopping):
                 self._route(station.capture)  # type: ignore[arg-type]
                 station.claim[STOP] = 0.0
                 try:
@@ -232,7 +245,7 @@ class _Threads:
         return replace(result, notes=(*result.notes, "child processes left behind"))
 
     def map(
-        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
     ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = iter(batches)
@@ -242,14 +255,20 @@ class _Threads:
         told = False
         try:
             while True:
-                while not stopping() and len(running) < 2 * self._workers:
+                allowed = min(share(min(len(running), self._workers)), self._workers)
+                while not stopping() and len(running) < 2 * allowed:
                     batch = again.popleft() if again else next(source, None)
                     if batch is None:
+                        if not running:
+                            return
                         break
                     if len(batch):
                         running[pool.submit(self._evaluate, batch)] = batch
                 if not running:
-                    return
+                    if stopping():
+                        return
+                    time.sleep(TICK)
+                    continue
                 if stopping() and not told:
                     told = True
                     for future in list(running):
@@ -284,28 +303,29 @@ class _Registered:
         self._backend = backend
 
     def map(
-        self, batches: Iterator[Batch], stopping: Callable[[], bool]
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
     ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`.
 
         Batches go out in rounds: joblib would pull from its own threads otherwise.
         """
         source = iter(batches)
-        with joblib.parallel_config(backend=self._backend, n_jobs=self._workers):
-            while not stopping():
-                round_ = []
-                for batch in source:
-                    round_.append(batch)
-                    long = batch.seconds > 1.0
-                    if len(round_) >= (2 if long else 8) * self._workers:
-                        break
-                if not round_:
-                    return
+        workers = self._workers
+        while workers := min(_admitted(share, workers, stopping), self._workers):
+            round_ = []
+            for batch in source:
+                round_.append(batch)
+                long = batch.seconds > 1.0
+                if len(round_) >= (2 if long else 8) * workers:
+                    break
+            if not round_:
+                return
+            with joblib.parallel_config(backend=self._backend, n_jobs=workers):
                 results = joblib.Parallel()(
                     joblib.delayed(evaluate_pickled)(self._payload, batch.runs) for batch in round_
                 )
-                for batch, result in zip(round_, results, strict=True):
-                    yield Outcome(batch, result)
+            for batch, result in zip(round_, results, strict=True):
+                yield Outcome(batch, result)
 
 
 _tasks: dict[bytes, Task] = {}
