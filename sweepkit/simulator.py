@@ -129,7 +129,7 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
             )
     extra = (*grid.names, *(n for n, _ in grid.derived))
     try:
-        signature = inspect.signature(function)
+        signature = _signature(function)
     except (ValueError, TypeError):  # some C functions tell nothing of their arguments
         return Call((), grid.names, frozenset())
     positional: list[str] = []
@@ -174,6 +174,15 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
                 "rename one of them or leave the parameter out"
             )
     return Call(tuple(positional), tuple(keyword), frozenset(injected))
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Arguments of a function, whatever its annotations name that does not exist."""
+    if sys.version_info >= (3, 14):  # where they are evaluated when asked for
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def simulator_name(function: object) -> str:

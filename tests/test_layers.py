@@ -47,6 +47,7 @@ RUNNING = {
     "judge",
     "lock",
     "keeper",
+    "member",
     "objects",
     "outputs",
     "pickling",
@@ -129,11 +130,14 @@ MAY_BE_HEAVY = {"executors", "views"}
 ANYWHERE = {"numpy", "xarray", "pandas", "scipy"}
 """What all layers may use; where start-up matters, inside functions."""
 
+LATER = {"annotationlib"}
+"""Modules that Python has from a later version on."""
+
 FOREIGN = {
     "IPython": {"views"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
-    "joblib": {"executors", "fleet"},
+    "joblib": {"executors", "fleet", "member"},
     "psutil": {"executors", "fleet", "pool"},
     "sklearn": {"analysis"},
     "threadpoolctl": {"executors", "worker"},
@@ -227,7 +231,7 @@ def test_a_plug_knows_no_sibling(path: Path) -> None:
 def test_a_library_is_imported_only_where_it_belongs(path: Path) -> None:
     here = unit(path)
     roots = {name.partition(".")[0] for name in imported(path)}
-    foreign = roots - set(sys.stdlib_module_names) - ANYWHERE - {"sweepkit"}
+    foreign = roots - set(sys.stdlib_module_names) - LATER - ANYWHERE - {"sweepkit"}
     for name in sorted(foreign):
         allowed = MAY_BE_HEAVY if name in HEAVY else FOREIGN.get(name, set())
         assert here in allowed, f"{label(path)} imports {name}"
