@@ -227,6 +227,8 @@ class Session:
 
         Positions are in the order in which the store is opened.
         """
+        if not self._created:
+            return {}  # the store is not looked at yet
         orders = self.store.declaration.get("axes", {})
         chosen = {}
         for dim, positions in self._placement.on_disk.items():
