@@ -15,9 +15,12 @@ _HOMES = {
     "Grid": "grid",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
+    "Plan": "forecast",
     "Progress": "status",
+    "Receipt": "receipt",
     "Regions": "analysis",
     "Requirement": "requirements",
+    "Request": "request",
     "RunError": "judge",
     "StaleCodeError": "resume",
     "Status": "status",
@@ -48,7 +51,9 @@ _HOMES = {
     "output": "outputs",
     "paired": "grid",
     "pairs": "analysis",
+    "plan": "workbench",
     "rate": "analysis",
+    "receipt": "workbench",
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
@@ -118,6 +123,7 @@ if TYPE_CHECKING:
     from sweepkit.analysis import volumes as volumes
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.expressions import ExpressionError as ExpressionError
+    from sweepkit.forecast import Plan as Plan
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
@@ -134,6 +140,8 @@ if TYPE_CHECKING:
     from sweepkit.reading import open as open
     from sweepkit.reading import runs as runs
     from sweepkit.reading import status_counts as status_counts
+    from sweepkit.receipt import Receipt as Receipt
+    from sweepkit.request import Request as Request
     from sweepkit.requirements import Requirement as Requirement
     from sweepkit.requirements import requirement as requirement
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
@@ -145,6 +153,8 @@ if TYPE_CHECKING:
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
     from sweepkit.workbench import derive as derive
+    from sweepkit.workbench import plan as plan
+    from sweepkit.workbench import receipt as receipt
     from sweepkit.workbench import refine as refine
     from sweepkit.workbench import run as run
     from sweepkit.workbench import verify as verify

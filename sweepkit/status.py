@@ -68,6 +68,8 @@ class Progress:
         Errors of this session by kind: the exception's type, or the status.
     state : str
         "running", "collecting", "done", "cancelled" or "failed".
+    note : str
+        What a limit left to be run, and why.
     """
 
     total: int
@@ -78,6 +80,7 @@ class Progress:
     remaining: tuple[float, float, float] = (math.nan, math.nan, math.nan)
     errors: Mapping[str, int] = field(default_factory=dict)
     state: str = "running"
+    note: str = ""
 
     @property
     def finished(self) -> int:

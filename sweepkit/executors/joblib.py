@@ -21,7 +21,7 @@ from sweepkit.evaluate import (
     remember_sources,
     routed_prints,
 )
-from sweepkit.fleet import RECYCLE_BYTES, TICK, Fleet, pickled
+from sweepkit.fleet import PREFETCH, RECYCLE_BYTES, TICK, Fleet, pickled
 from sweepkit.protocols import Batch, Crew, Outcome
 
 __all__ = ["JoblibExecutor"]
@@ -201,6 +201,13 @@ class _Threads:
             self._route(None)
             self._stop.remove(station)
 
+    def _room(self, running: dict[Future[Any], Batch]) -> bool:
+        """Whether one more batch may go out: ahead of time, if those before it are short."""
+        if len(running) < self._workers:
+            return True
+        short = all(batch.seconds <= PREFETCH for batch in running.values())
+        return short and len(running) < 2 * self._workers
+
     def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = iter(batches)
@@ -210,7 +217,7 @@ class _Threads:
         told = False
         try:
             while True:
-                while not stopping() and len(running) < 2 * self._workers:
+                while not stopping() and self._room(running):
                     batch = again.popleft() if again else next(source, None)
                     if batch is None:
                         break

@@ -197,9 +197,7 @@ class ZarrStore:
         self._arrays[variable.name] = array
         return array
 
-    def commit(
-        self, declaration: Mapping[str, Any] | None = None, *, unlisted: str = ""
-    ) -> None:
+    def commit(self, declaration: Mapping[str, Any] | None = None, *, unlisted: str = "") -> None:
         """Replace the root with the layout as it is now: from here on readers see it.
 
         Stages are listed as they are on disk, but for the one named to be ``unlisted``.
@@ -479,6 +477,10 @@ class ZarrStore:
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, text)
+
+    def memos(self, folder: str) -> list[str]:
+        """Names of the small texts in a folder beside the sweep, in order."""
+        return sorted(one.name for one in (self.beside / folder).glob("*.json"))
 
     def folder(self, name: str) -> str:
         """Path of a folder beside the sweep that workers may write to."""
