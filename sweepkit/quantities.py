@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import datetime, time, timedelta
+from datetime import datetime, time, timedelta, tzinfo
 
 __all__ = [
     "bytes_text",
@@ -104,7 +104,7 @@ def core_seconds(given: object) -> float:
     >>> core_seconds("4 core-hours")
     14400.0
     """
-    plain = re.sub(r"\bcore[- ]?", "", given) if isinstance(given, str) else given
+    plain = re.sub(r"\bcore[- ]", "", given) if isinstance(given, str) else given
     found = _seconds(plain)
     if found is None or not 0 < found < math.inf:
         raise ValueError(
@@ -131,7 +131,7 @@ def moment(given: object, now: datetime | None = None) -> datetime:
         If it is past, or none of these.
     """
     present = now or datetime.now().astimezone()
-    found = _moment(given, present)
+    found = _moment(given, present, present.tzinfo if now else None)
     if found is None:
         raise ValueError(
             f"deadline is {given!r}; give a time of day such as '07:00', an ISO date and time, a "
@@ -144,7 +144,8 @@ def moment(given: object, now: datetime | None = None) -> datetime:
     return found
 
 
-def _moment(given: object, now: datetime) -> datetime | None:
+def _moment(given: object, now: datetime, zone: tzinfo | None) -> datetime | None:
+    """The moment meant, by the clock of a zone or else by local time, whatever it is by then."""
     if isinstance(given, datetime):
         return given.astimezone()
     if isinstance(given, timedelta):
@@ -157,7 +158,8 @@ def _moment(given: object, now: datetime) -> datetime | None:
         at = time(int(clock[1]), int(clock[2]), int(clock[3] or 0))
         wall = now.replace(tzinfo=None)
         today = datetime.combine(wall.date(), at)
-        return (today if today > wall else today + timedelta(days=1)).astimezone(now.tzinfo)
+        chosen = today if today > wall else today + timedelta(days=1)
+        return chosen.replace(tzinfo=zone) if zone else chosen.astimezone()
     span = _spelt(text)
     if span is not None:
         return now + timedelta(seconds=span)
