@@ -273,10 +273,12 @@ class _Work:
         usable = until - START[1]
         longest = float(self.seconds.sum()) * self.scale <= usable * workers
         order = self.order(workers, longest=longest)
-        share = usable / self.scale
-        found = schedule(self.seconds[order], workers, until=share, bounds=self.bounds[order])
+        seconds, bounds = self.seconds[order], self.bounds[order]
         fits = np.zeros(len(order), dtype=bool)
-        fits[order] = found.fits
+        if self.scale > 1:
+            fits[order] = np.cumsum(seconds) * self.scale / workers + bounds <= usable
+        else:
+            fits[order] = schedule(seconds, workers, until=usable, bounds=bounds).fits
         return fits
 
     def needed(self, until: float) -> int | None:

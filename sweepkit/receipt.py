@@ -290,12 +290,13 @@ def receipt_of(store: Store, *, runs: int, pending: int) -> Receipt:
 
     A session that says it runs does so only if it is the last and its process is alive.
     """
-    found = [
-        (name, said)
-        for name in store.memos(FOLDER)
-        if (said := _loads(store.memo(f"{FOLDER}/{name}")))
-    ]
-    records = sorted((one for _, one in found), key=lambda one: one.get("began", 0.0))
+    found = []
+    for name in store.memos(FOLDER):
+        said = _loads(store.memo(f"{FOLDER}/{name}"))
+        if said:
+            _, _, stage = name.removesuffix(".json").partition("-stage-")
+            found.append({"stage": int(stage) if stage.isdigit() else 0, **said})
+    records = sorted(found, key=lambda one: one.get("began", 0.0))
     for at, said in enumerate(records):
         last = at == len(records) - 1
         if said.get("state") == "running" and not (last and _alive(said)):

@@ -156,6 +156,7 @@ class Session:
         self._code = 0
         self._was: dict[str, Parameter] = {}
         self._unwidened: set[tuple[str, str]] = set()
+        self._limited = settings.request is not None and settings.request.limited
         self._pilot: NDArray[np.int64] | None = None
         self._asked = time.monotonic()
         self._queued = 0.0
@@ -227,7 +228,7 @@ class Session:
         self.stop_wishes += 1
 
     def _stopping(self) -> bool:
-        return self.stop_wishes > 0 or self._time_left()[0] <= 0
+        return self.stop_wishes > 0 or (self._limited and self._time_left()[0] <= 0)
 
     def _check_size(self) -> None:
         size = self.grid.size
@@ -574,7 +575,7 @@ class Session:
     def _time_left(self) -> tuple[float, str]:
         """Seconds until the first limit of the request, and what it is."""
         request = self.settings.request
-        if request is None or not request.limited:
+        if request is None or not self._limited:
             return math.inf, ""
         return request.left(self.meter.seconds, self.executor.workers)
 

@@ -82,5 +82,5 @@ def test_the_notebook_plans_runs_accounts_and_answers(tmp_path: Path) -> None:
     assert len(receipt.sessions) == 3
     *_, answer = outputs
     said = answer["data"]["text/markdown"]
-    agree, of = map(int, re.findall(r"at (\d+) of (\d+) combinations", said)[0])
+    agree, of = map(int, re.findall(r"at (\d+) of\s+(\d+) combinations", said)[0])
     assert agree >= of - 2
