@@ -143,11 +143,11 @@ class Handout:
 
     def single(self, run: NDArray[np.int64]) -> Iterator[Batch]:
         """One run while there is no store yet."""
-        yield from self._fitting(iter([Batch(-1, np.zeros(1, dtype=np.int64), run, math.inf)]))
+        yield from self.fitting(iter([Batch(-1, np.zeros(1, dtype=np.int64), run, math.inf)]))
 
     def coarse(self, runs: NDArray[np.int64]) -> Iterator[Batch]:
         """Runs in the order given, as far as they can share batches."""
-        yield from self._fitting(self._coarse(runs))
+        yield from self.fitting(self._coarse(runs))
 
     def _coarse(self, runs: NDArray[np.int64]) -> Iterator[Batch]:
         at = 0
@@ -168,9 +168,9 @@ class Handout:
         each = costs.expected(sample)
         mean = float(each.mean()) if len(each) else math.nan
         if mean >= QUICK and costs.varies(sample):
-            yield from self._fitting(self._by_cost(handed, mean))
+            yield from self.fitting(self._by_cost(handed, mean))
             return
-        yield from self._fitting(self._by_place(handed))
+        yield from self.fitting(self._by_place(handed))
 
     def _by_place(self, handed: NDArray[np.int64]) -> Iterator[Batch]:
         """Block by block as they lie."""
@@ -242,7 +242,7 @@ class Handout:
 
     # --- limits and sizes ---
 
-    def _fitting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def fitting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Batches without the runs that might overrun the limit, each so short that it fits."""
         for batch in batches:
             if math.isinf(self.left()):

@@ -74,7 +74,7 @@ class Meter:
 
 @dataclass
 class SessionAccount:
-    """The account of one session, written when it begins, while it runs, and when it ends.
+    """The account of one session, written when it begins, now and then, and when it ends.
 
     A session that is killed leaves what was written last: it still says that it is running, and
     the next session, which knows that it is not, says so.
@@ -105,15 +105,17 @@ class SessionAccount:
                 with suppress(OSError):
                     self.store.set_memo(f"{FOLDER}/{name}", text)
 
-    def write(self, said: Mapping[str, Any], *, at_once: bool = False) -> None:
-        """Write the account as it is now; now and then, unless ``at_once``.
+    @property
+    def due(self) -> bool:
+        """Whether what was written last is old."""
+        return time.monotonic() - self._written >= REWRITE_SECONDS
+
+    def write(self, said: Mapping[str, Any]) -> None:
+        """Write the account as it is now.
 
         A full disk does not make a session fail that is otherwise at its end.
         """
-        now = time.monotonic()
-        if not at_once and now - self._written < REWRITE_SECONDS:
-            return
-        self._written = now
+        self._written = time.monotonic()
         told = {
             "began": self.began,
             "ended": time.time(),

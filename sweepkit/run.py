@@ -160,6 +160,7 @@ class Session:
         self._pilot: NDArray[np.int64] | None = None
         self._asked = time.monotonic()
         self._queued = 0.0
+        self._environment = environment()
         self.account = SessionAccount(store, time.time())
         self._started = self._flushed = self._reported = time.monotonic()
         self._flush_pause = 0.0
@@ -298,7 +299,7 @@ class Session:
         for _ in range(max(self.settings.retry.values(), default=0)):
             if self._stopping() or not self._again:
                 break
-            self._map(crew, self._retried())
+            self._map(crew, self._handout.fitting(self._retried()))
 
     def _map(self, crew: Crew, batches: Iterator[Batch]) -> None:
         outcomes = crew.map(batches, self._stopping)
@@ -484,7 +485,7 @@ class Session:
             "codes": self._codes,
             "objects": self._objects,
             "was": was_to_json(self._was),
-            "environment": environment(),
+            "environment": self._environment,
         }
 
     def _reset(self, stale: tuple[int, ...], relabelled: Mapping[str, NDArray[np.intp]]) -> None:
@@ -816,7 +817,7 @@ class Session:
             return "failed"
         if self.interrupted or self.stop_wishes:
             return "cancelled"
-        return "limit" if self.unfinished and self._pilot is None else "done"
+        return "limit" if self._limited and self.unfinished else "done"
 
     @property
     def unfinished(self) -> int:
@@ -841,7 +842,9 @@ class Session:
         return runs
 
     def _account(self, state: str, *, at_once: bool = False) -> None:
-        """Write this session's receipt beside the store."""
+        """Write this session's receipt beside the store, if that is due."""
+        if not (at_once or self.account.due):
+            return
         runs = self.tally.by_name
         said = {
             "state": state,
@@ -857,7 +860,7 @@ class Session:
             "errors": dict(self.tally.errors.most_common(50)),
             "notes": dict(self.tally.notes.most_common(50)),
             "interrupted": self.interrupted,
-            "environment": environment(),
+            "environment": self._environment,
         }
         if self.settings.request is not None:
             said["request"] = self.settings.request.to_json()
@@ -865,7 +868,7 @@ class Session:
             said["left"] = self.left
         if self._codes:
             said["code"] = self._codes[self._code]["identity"]["digest"]
-        self.account.write(said, at_once=at_once)
+        self.account.write(said)
 
 
 def _without_stored(declaration: Mapping[str, Any]) -> dict[str, Any]:
