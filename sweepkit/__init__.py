@@ -18,10 +18,13 @@ _HOMES = {
     "Job": "job",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
+    "Plan": "forecast",
     "Pool": "jobs",
     "Progress": "status",
+    "Receipt": "receipt",
     "Regions": "analysis",
     "Requirement": "requirements",
+    "Request": "request",
     "RunError": "judge",
     "StaleCodeError": "resume",
     "Status": "status",
@@ -52,7 +55,9 @@ _HOMES = {
     "output": "outputs",
     "paired": "grid",
     "pairs": "analysis",
+    "plan": "planning",
     "rate": "analysis",
+    "receipt": "planning",
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
@@ -124,6 +129,7 @@ if TYPE_CHECKING:
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.expressions import ExpressionError as ExpressionError
+    from sweepkit.forecast import Plan as Plan
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
@@ -136,6 +142,8 @@ if TYPE_CHECKING:
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values
+    from sweepkit.planning import plan as plan
+    from sweepkit.planning import receipt as receipt
     from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
     from sweepkit.reading import failed as failed
@@ -143,6 +151,8 @@ if TYPE_CHECKING:
     from sweepkit.reading import open as open
     from sweepkit.reading import runs as runs
     from sweepkit.reading import status_counts as status_counts
+    from sweepkit.receipt import Receipt as Receipt
+    from sweepkit.request import Request as Request
     from sweepkit.requirements import Requirement as Requirement
     from sweepkit.requirements import requirement as requirement
     from sweepkit.resume import DifferentSweepError as DifferentSweepError

@@ -71,7 +71,7 @@ def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOpti
     ...     job.result()["time"].sel(height=2.0, gravity=9.81).round(3).item(), job.state
     (0.639, 'done')
     """
-    return begun(_job(sweep, store, options, options_of.executor(options)))
+    return begun(_job(sweep, store, options, options_of.executor(options, options.get("request"))))
 
 
 def _job(

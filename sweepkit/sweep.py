@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sweepkit.cost import Declared, checked_cost
 from sweepkit.expressions import Expression
 from sweepkit.format1 import RESERVED
 from sweepkit.grid import Grid, grid
@@ -49,6 +50,9 @@ class Sweep:
         Stands for the simulator's code: as long as it stays, the code counts as unchanged.
     name : str, optional
         For people; the simulator's name by default.
+    cost : float or callable, optional
+        Seconds that a run takes: a number, or a function of parameters by name. What is not said
+        is learnt; it decides the order of the runs and no result.
 
     Raises
     ------
@@ -73,6 +77,7 @@ class Sweep:
     threads: int = field(default=1, kw_only=True)
     version: str | None = field(default=None, kw_only=True)
     name: str = field(default="", kw_only=True)
+    cost: Declared | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         def settle(name: str, value: object) -> None:
@@ -93,6 +98,7 @@ class Sweep:
             settle(word, int(number))
         _text("version", self.version or "")
         settle("call", call_of(self.simulator, self.grid))
+        settle("cost", checked_cost(self.cost, self.grid))
 
     call: Call = field(init=False, repr=False)
 

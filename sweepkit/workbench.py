@@ -75,6 +75,9 @@ def run(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOption
         changed, keep them, or run them again.
     snap : bool
         Take a stored value for one that differs from it by rounding alone.
+    request : Request, optional
+        Workers, and a deadline, duration or budget at which to stop: what is done by then is
+        kept, the receipt says what is left and why, and the same call goes on.
     progress : bool or callable
         Show progress, or be called with each :class:`~sweepkit.Progress`.
 
@@ -188,7 +191,8 @@ def _session(
 ) -> tuple[Session, ZarrStore]:
     if not isinstance(sweep, Sweep):
         raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
-    settings, held = options_of.settings(options), options_of.executor(options)
+    settings = options_of.settings(options)
+    held = options_of.executor(options, settings.request)
     show = options_of.report(options.get("progress", True), sweep.name)
     target = ZarrStore(store)
     return Session(sweep, target, held, settings, show), target

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "sweepkit"
 
 FLOOR = {
     "arithmetic",
+    "cards",
     "expressions",
     "files",
     "format1",
@@ -21,6 +22,7 @@ FLOOR = {
     "grid",
     "interpreter",
     "parameters",
+    "quantities",
     "requirements",
     "root",
     "sampling",
@@ -42,6 +44,8 @@ RUNNING = {
     "executors",
     "fit",
     "fleet",
+    "forecast",
+    "handout",
     "identity",
     "job",
     "judge",
@@ -51,6 +55,7 @@ RUNNING = {
     "objects",
     "outputs",
     "pickling",
+    "pilot",
     "plan",
     "policies",
     "pool",
@@ -59,6 +64,7 @@ RUNNING = {
     "reach",
     "receipt",
     "refine",
+    "request",
     "resume",
     "rewrite",
     "run",
@@ -71,7 +77,7 @@ RUNNING = {
     "worker",
 }
 READING = {"analysis", "export", "formulas", "lazy", "reading", "stages", "stored", "views"}
-FRONT = {"cli", "jobs", "options", "workbench"}
+FRONT = {"cli", "jobs", "options", "planning", "workbench"}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),

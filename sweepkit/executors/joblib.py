@@ -18,7 +18,7 @@ from joblib.parallel import get_active_backend
 from sweepkit.capture import TextCapture, remember_sources, routed_prints
 from sweepkit.containment import Pristine, kept_surroundings
 from sweepkit.evaluate import STOP, Station, Task, evaluate
-from sweepkit.fleet import RECYCLE_BYTES, TICK, Fleet, pickled
+from sweepkit.fleet import PREFETCH, RECYCLE_BYTES, TICK, Fleet, pickled
 from sweepkit.keeper import descendants
 from sweepkit.premises import Premises
 from sweepkit.protocols import Batch, Crew, Outcome, Result, Share, everyone
@@ -244,6 +244,14 @@ class _Threads:
         self._children.update(descendants(os.getpid()))
         return replace(result, notes=(*result.notes, "child processes left behind"))
 
+    @staticmethod
+    def _room(running: dict[Future[Any], Batch], workers: int) -> bool:
+        """Whether one more batch may go out: ahead of time, if those before it are short."""
+        if len(running) < workers:
+            return True
+        short = all(batch.seconds <= PREFETCH for batch in running.values())
+        return short and len(running) < 2 * workers
+
     def map(
         self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
     ) -> Iterator[Outcome | None]:
@@ -256,7 +264,7 @@ class _Threads:
         try:
             while True:
                 allowed = min(share(min(len(running), self._workers)), self._workers)
-                while not stopping() and len(running) < 2 * allowed:
+                while not stopping() and self._room(running, allowed):
                     batch = again.popleft() if again else next(source, None)
                     if batch is None:
                         if not running:
