@@ -39,8 +39,9 @@ def test_a_receipt_adds_up_what_sessions_took(store: str) -> None:
     assert (receipt.done, receipt.failed, receipt.wasted) == (6, 2, 6)
     assert (receipt.runs, receipt.pending) == (9, 0)
     assert receipt.errors == {"ValueError": 6}
-    assert receipt.used_seconds == pytest.approx(12 * 0.01, rel=0.5)
-    assert receipt.wasted_seconds == pytest.approx(6 * 0.01, rel=0.5)
+    kept = float(sk.open(store)["duration"].where(sk.open(store)["status"] == 1).sum())
+    assert receipt.wasted_seconds >= 6 * 0.01
+    assert receipt.used_seconds == pytest.approx(receipt.wasted_seconds + kept)
     assert receipt.used_seconds <= receipt.held_seconds
     assert receipt.utilisation == receipt.used_seconds / receipt.held_seconds
     assert receipt.queued_seconds >= 0
@@ -58,11 +59,12 @@ def test_results_thrown_away_for_a_rerun_are_wasted(store: str) -> None:
         return 1.0
 
     grid = sk.grid(a=range(5))
-    sk.run(sk.Sweep(simulate, grid, version="1"), store, **OPTIONS)
+    ds = sk.run(sk.Sweep(simulate, grid, version="1"), store, **OPTIONS)
+    thrown_away = float(ds["duration"].sum())
     sk.run(sk.Sweep(simulate, grid, version="2"), store, stale="rerun", **OPTIONS)
     receipt = sk.receipt(store)
     assert receipt.sessions["wasted"].tolist() == [0, 5]
-    assert receipt.wasted_seconds == pytest.approx(0.1, rel=0.5)
+    assert receipt.wasted_seconds == pytest.approx(thrown_away)
 
 
 def test_runs_tried_again_are_wasted(store: str, tmp_path: Path) -> None:
@@ -121,10 +123,12 @@ def test_time_before_compute_is_held_is_queued_and_not_metered(store: str) -> No
                 yield crew
 
     sweep = sk.Sweep(lambda a: 1.0, sk.grid(a=range(3)))
+    began = time.monotonic()
     sk.run(sweep, store, executor=Busy(1, "sequential"), progress=False)
+    took = time.monotonic() - began
     receipt = sk.receipt(store)
     assert receipt.queued_seconds >= 0.3
-    assert receipt.held_seconds < 0.3
+    assert receipt.held_seconds <= took - receipt.queued_seconds
 
 
 def test_a_session_that_fails_has_its_receipt(store: str) -> None:

@@ -19,7 +19,7 @@ THREADS: dict[str, Any] = {"backend": "threading", "progress": False}
 
 
 def napping(a: int, b: int, rng: Any) -> dict[str, float]:
-    time.sleep(0.01 * (1 + a))
+    time.sleep(0.006 * (1 + a))
     return {"y": a * b + rng.normal()}
 
 
@@ -81,10 +81,10 @@ def test_a_request_that_contradicts_the_call_is_refused(store: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"duration": "0.6 s"}, {"deadline": timedelta(seconds=0.6)}, {"budget": 1.2}]
+    "limits", [{"duration": "0.4 s"}, {"deadline": timedelta(seconds=0.4)}, {"budget": 0.8}]
 )
 def test_a_session_stops_at_its_limit_and_goes_on_later(store: str, limits: dict[str, Any]) -> None:
-    sweep = sk.Sweep(napping, GRID, cost=lambda a: 0.01 * (1 + a))
+    sweep = sk.Sweep(napping, GRID, cost=lambda a: 0.006 * (1 + a))
     shown: list[Progress] = []
     began = time.monotonic()
     request = sk.Request(workers=2, **limits)
@@ -154,7 +154,7 @@ def test_many_workers_for_a_short_time_or_few_for_longer_give_the_same_bits(
 ) -> None:
     sweep = sk.Sweep(napping, GRID)
     made = []
-    for workers, seconds in ((8, 0.25), (3, 0.5), (1, 5)):
+    for workers, seconds in ((8, 0.15), (3, 0.3), (1, 5)):
         path = tmp_path / f"{workers}.zarr"
         sessions = before = 0
         while True:
@@ -176,7 +176,7 @@ def test_many_workers_for_a_short_time_or_few_for_longer_give_the_same_bits(
 
 def test_worker_processes_stop_at_a_limit_too(store: str) -> None:
     sweep = sk.Sweep(napping, GRID)
-    request = sk.Request(workers=2, duration="1.5 s")
+    request = sk.Request(workers=2, duration="1.2 s")
     ds = sk.run(sweep, store, request=request, progress=False)
     first = counted(ds)
     assert first < GRID.size
