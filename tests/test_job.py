@@ -92,7 +92,7 @@ def _no_job_is_left() -> Iterator[None]:
 
 
 def test_a_job_gives_what_run_gives(store: str, tmp_path: Path) -> None:
-    job = started(store, doubled, 50, backend="loky")
+    job = started(store, doubled, 50)
     there = sk.run(
         sk.Sweep(doubled, sk.grid(a=range(50))), tmp_path / "b.zarr", n_jobs=1, progress=False
     )
@@ -120,9 +120,11 @@ def test_it_is_paused_and_its_workers_are_let_go_and_resumed(store: str) -> None
     told.wait(lambda now: now.finished >= 4)
     job.pause()
     told.wait(lambda now: now.state == "paused")
-    still = told.wait(lambda _: not workers())
-    assert still.finished < 120
-    assert told.wait(lambda now: now.state == "paused").finished == still.finished
+    told.wait(lambda _: not workers())
+    still = job.progress.finished
+    assert still < 120
+    told.wait(lambda _: done(job.dataset) == still)  # all of it is on disk
+    assert told.wait(lambda now: now.state == "paused").finished == still
     assert not job.wait(0)
     job.resume()
     assert (job.result(LIMIT)["result"] == 2 * job.dataset["a"]).all()
