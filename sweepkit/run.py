@@ -300,6 +300,8 @@ class Session:
                 self._paused_seconds += now - self._paused_at
             self._paused_at = now if paused else None
             self._enter("paused" if paused else "running")
+        if paused:
+            self._maybe_flush()  # a pause may be long, and a kill may end it
         self._tell()
         return 0 if paused else everyone(using)
 
