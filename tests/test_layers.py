@@ -18,6 +18,7 @@ FLOOR = {
     "format1",
     "grammar",
     "grid",
+    "html",
     "interpreter",
     "parameters",
     "requirements",
