@@ -33,12 +33,16 @@ _HOMES = {
     "derive": "workbench",
     "design": "parameters",
     "distribution": "analysis",
+    "ecdf": "views.ecdf",
     "explain": "analysis",
     "failed": "reading",
     "failure_interval": "analysis",
+    "failure_map": "views.failure_map",
     "failure_rate": "analysis",
+    "fan": "views.fan",
     "grid": "grid",
     "held_up": "analysis",
+    "how_sure": "views.how_sure",
     "importance": "analysis",
     "islands": "analysis",
     "kinds": "analysis",
@@ -46,8 +50,10 @@ _HOMES = {
     "margin": "reading",
     "open": "reading",
     "output": "outputs",
+    "pair_matrix": "views.pair_matrix",
     "paired": "grid",
     "pairs": "analysis",
+    "parallel_coordinates": "views.parallel_coordinates",
     "rate": "analysis",
     "refine": "workbench",
     "refined_rate": "analysis",
@@ -60,7 +66,9 @@ _HOMES = {
     "scenario": "parameters",
     "sobol": "sampling",
     "status_counts": "reading",
+    "strips": "views.strips",
     "suggest": "analysis",
+    "trade_off": "views.trade_off",
     "values": "parameters",
     "verify": "workbench",
     "volumes": "analysis",
@@ -144,6 +152,14 @@ if TYPE_CHECKING:
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.views.ecdf import ecdf as ecdf
+    from sweepkit.views.failure_map import failure_map as failure_map
+    from sweepkit.views.fan import fan as fan
+    from sweepkit.views.how_sure import how_sure as how_sure
+    from sweepkit.views.pair_matrix import pair_matrix as pair_matrix
+    from sweepkit.views.parallel_coordinates import parallel_coordinates as parallel_coordinates
+    from sweepkit.views.strips import strips as strips
+    from sweepkit.views.trade_off import trade_off as trade_off
     from sweepkit.workbench import derive as derive
     from sweepkit.workbench import refine as refine
     from sweepkit.workbench import run as run

@@ -84,7 +84,8 @@ SHARED = {
         "splitting",
         "table",
         "unrefined",
-    }
+    },
+    "views": {"drawing", "maps"},
 }
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
