@@ -28,6 +28,7 @@ _HOMES = {
     "TooManyErrorsError": "judge",
     "UnanswerableError": "analysis",
     "combinations": "analysis",
+    "compare": "compare",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
@@ -35,6 +36,7 @@ _HOMES = {
     "distribution": "analysis",
     "ecdf": "views.ecdf",
     "explain": "analysis",
+    "export": "export",
     "failed": "reading",
     "failure_interval": "analysis",
     "failure_map": "views.failure_map",
@@ -54,11 +56,13 @@ _HOMES = {
     "paired": "grid",
     "pairs": "analysis",
     "parallel_coordinates": "views.parallel_coordinates",
+    "provenance": "compare",
     "rate": "analysis",
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
     "robustness": "analysis",
+    "replay": "workbench",
     "requirement": "requirements",
     "run": "workbench",
     "runs": "reading",
@@ -69,6 +73,7 @@ _HOMES = {
     "strips": "views.strips",
     "suggest": "analysis",
     "trade_off": "views.trade_off",
+    "training_set": "training",
     "values": "parameters",
     "verify": "workbench",
     "volumes": "analysis",
@@ -124,7 +129,10 @@ if TYPE_CHECKING:
     from sweepkit.analysis import safe_box as safe_box
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
+    from sweepkit.compare import compare as compare
+    from sweepkit.compare import provenance as provenance
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
+    from sweepkit.export import export as export
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
@@ -152,6 +160,7 @@ if TYPE_CHECKING:
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.training import training_set as training_set
     from sweepkit.views.ecdf import ecdf as ecdf
     from sweepkit.views.failure_map import failure_map as failure_map
     from sweepkit.views.fan import fan as fan
@@ -162,5 +171,6 @@ if TYPE_CHECKING:
     from sweepkit.views.trade_off import trade_off as trade_off
     from sweepkit.workbench import derive as derive
     from sweepkit.workbench import refine as refine
+    from sweepkit.workbench import replay as replay
     from sweepkit.workbench import run as run
     from sweepkit.workbench import verify as verify

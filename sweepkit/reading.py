@@ -24,7 +24,7 @@ from sweepkit.status import NAMES, Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["failed", "margin", "open", "requirements_of", "runs", "status_counts"]
+__all__ = ["declaration_of", "failed", "margin", "open", "requirements_of", "runs", "status_counts"]
 
 DERIVED_LIMIT = 10**7
 KEPT_INSIDE = frozenset({"codes", "environment", "objects"})
@@ -85,6 +85,7 @@ def open(
         from sweepkit.stages import joined
 
         together = joined(where, mask=mask)
+        together.encoding["source"] = os.path.abspath(where)
         return together if chunks is None else together.chunk(chunks)
     plain = _plain(where)
     declaration = dict(json.loads(plain.attrs[ATTRIBUTE]))  # of the same root as the arrays
@@ -135,7 +136,23 @@ def open(
     opened = xr.Dataset(data, coords=coords, attrs=attrs)
     for name, text in declaration.get("derived", {}).items():
         opened = _with_derived(opened, name, text)
+    opened.encoding["source"] = os.path.abspath(where)  # as xarray notes it, for provenance
     return opened if chunks is None else opened.chunk(chunks)
+
+
+def declaration_of(ds: xr.Dataset | str | os.PathLike[str]) -> dict[str, Any]:
+    """Everything a store says of itself; of a Dataset whose store is gone, what that carries.
+
+    A Dataset that is not from sweepkit says nothing.
+    """
+    source: Any = ds.encoding.get("source") if isinstance(ds, xr.Dataset) else os.fspath(ds)
+    carried = {}
+    if isinstance(ds, xr.Dataset):
+        text = ds.attrs.get(ATTRIBUTE)
+        carried = dict(json.loads(text)) if text else {}
+        if not carried or source is None or not os.path.exists(os.path.join(source, "zarr.json")):
+            return carried
+    return {**_declaration(str(source)), **carried}
 
 
 def _plain(path: str) -> xr.Dataset:

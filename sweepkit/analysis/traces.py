@@ -83,6 +83,8 @@ def traces(
         there = np.isfinite(read)
         n[k] = there.sum(axis=0)
         some = n[k] > 0
+        if not some.any():
+            continue
         value[k, some] = np.nanquantile(read[:, some], q, axis=0).T
         chosen = random.permutation(len(mine))[:singles]
         trace[k, : len(chosen)], run[k, : len(chosen)] = read[chosen], mine[chosen]
