@@ -35,17 +35,23 @@ _HOMES = {
     "TooManyErrorsError": "judge",
     "UnanswerableError": "analysis",
     "combinations": "analysis",
+    "compare": "compare",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
     "design": "parameters",
     "distribution": "analysis",
+    "ecdf": "views.ecdf",
     "explain": "analysis",
+    "export": "export",
     "failed": "reading",
     "failure_interval": "analysis",
+    "failure_map": "views.failure_map",
     "failure_rate": "analysis",
+    "fan": "views.fan",
     "grid": "grid",
     "held_up": "analysis",
+    "how_sure": "views.how_sure",
     "importance": "analysis",
     "islands": "analysis",
     "kinds": "analysis",
@@ -53,15 +59,19 @@ _HOMES = {
     "margin": "reading",
     "open": "reading",
     "output": "outputs",
+    "pair_matrix": "views.pair_matrix",
     "paired": "grid",
     "pairs": "analysis",
+    "parallel_coordinates": "views.parallel_coordinates",
     "plan": "planning",
+    "provenance": "compare",
     "rate": "analysis",
     "receipt": "planning",
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
     "robustness": "analysis",
+    "replay": "workbench",
     "requirement": "requirements",
     "run": "workbench",
     "runs": "reading",
@@ -70,7 +80,10 @@ _HOMES = {
     "sobol": "sampling",
     "start": "jobs",
     "status_counts": "reading",
+    "strips": "views.strips",
     "suggest": "analysis",
+    "trade_off": "views.trade_off",
+    "training_set": "training",
     "values": "parameters",
     "verify": "workbench",
     "volumes": "analysis",
@@ -126,8 +139,11 @@ if TYPE_CHECKING:
     from sweepkit.analysis import safe_box as safe_box
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
+    from sweepkit.compare import compare as compare
+    from sweepkit.compare import provenance as provenance
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
+    from sweepkit.export import export as export
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.forecast import Plan as Plan
     from sweepkit.grid import Grid as Grid
@@ -164,7 +180,17 @@ if TYPE_CHECKING:
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.training import training_set as training_set
+    from sweepkit.views.ecdf import ecdf as ecdf
+    from sweepkit.views.failure_map import failure_map as failure_map
+    from sweepkit.views.fan import fan as fan
+    from sweepkit.views.how_sure import how_sure as how_sure
+    from sweepkit.views.pair_matrix import pair_matrix as pair_matrix
+    from sweepkit.views.parallel_coordinates import parallel_coordinates as parallel_coordinates
+    from sweepkit.views.strips import strips as strips
+    from sweepkit.views.trade_off import trade_off as trade_off
     from sweepkit.workbench import derive as derive
     from sweepkit.workbench import refine as refine
+    from sweepkit.workbench import replay as replay
     from sweepkit.workbench import run as run
     from sweepkit.workbench import verify as verify

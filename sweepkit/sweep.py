@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,8 @@ from sweepkit.cost import Declared, checked_cost
 from sweepkit.expressions import Expression
 from sweepkit.format1 import RESERVED
 from sweepkit.grid import Grid, grid
+from sweepkit.html import box, code, note, section
+from sweepkit.html import table as html_table
 from sweepkit.identity import Identity, identify
 from sweepkit.outputs import Output, name_fault
 from sweepkit.requirements import collect
@@ -184,12 +185,36 @@ class Sweep:
         return f"<sweepkit.Sweep {self.name!r}: {self.grid._count()}, {count} requirement{plural}>"
 
     def _repr_html_(self) -> str:
-        wanted = "".join(
-            f"<li><code>{html.escape(one.text)}</code></li>" for one in self.requirements
-        )
-        return (
-            f"<div><b>Sweep</b> {html.escape(self.name)}{self.grid._repr_html_()}"
-            f"<div>requirements<ul>{wanted or '<li>none</li>'}</ul></div></div>"
+        wanted = "\n".join(one.text for one in self.requirements)
+        outputs = [
+            (name, ", ".join(said.dims or ()) or "", said.units or "", said.long_name or "")
+            for name, said in self.outputs.items()
+        ]
+        random = f"{self.streams}, entropy {self.entropy}" if self.random else "none drawn"
+        said = [("random streams", random), ("threads in a run", self.threads)]
+        said += [("version", self.version)] if self.version else []
+        parameters = self.grid.parameters
+        return box(
+            "sweepkit.Sweep",
+            section(
+                "Requirements",
+                code(wanted) if wanted else note("none, so no run passes or fails"),
+                about=f"({len(self.requirements)})",
+                unfolded=True,
+            ),
+            section(
+                "Parameters", self.grid._parameters(), about=f"({len(parameters)})", unfolded=True
+            ),
+            section(
+                "Outputs",
+                html_table(("Name", "Dims", "Units", "What it is"), outputs)
+                if outputs
+                else note("learnt from the first run"),
+                about=f"({len(outputs)} declared)",
+            ),
+            section("Settings", html_table(("", ""), said)),
+            about=f"{self.name}: {self.grid._count()}",
+            text=repr(self),
         )
 
 

@@ -20,6 +20,7 @@ FLOOR = {
     "format1",
     "grammar",
     "grid",
+    "html",
     "interpreter",
     "parameters",
     "quantities",
@@ -64,6 +65,7 @@ RUNNING = {
     "reach",
     "receipt",
     "refine",
+    "replay",
     "request",
     "resume",
     "rewrite",
@@ -76,7 +78,20 @@ RUNNING = {
     "sweep",
     "worker",
 }
-READING = {"analysis", "export", "formulas", "lazy", "reading", "stages", "stored", "views"}
+READING = {
+    "analysis",
+    "compare",
+    "export",
+    "formulas",
+    "lazy",
+    "locate",
+    "reading",
+    "splits",
+    "stages",
+    "stored",
+    "training",
+    "views",
+}
 FRONT = {"cli", "jobs", "options", "planning", "workbench"}
 
 MAY_IMPORT = {
@@ -116,7 +131,7 @@ SHARED = {
         "unrefined",
         "worth",
     },
-    "views": {"progress"},
+    "views": {"drawing", "maps", "progress"},
 }
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
@@ -145,8 +160,9 @@ FOREIGN = {
     "filelock": {"lock"},
     "joblib": {"executors", "fleet", "member"},
     "psutil": {"executors", "fleet", "pool"},
+    "pyarrow": {"export"},
     "sklearn": {"analysis"},
-    "threadpoolctl": {"executors", "worker"},
+    "threadpoolctl": {"executors", "replay", "worker"},
     "traitlets": {"views"},
     "tqdm": {"views"},
     "zarr": {"arrays", "stores"},
