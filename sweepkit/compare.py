@@ -311,7 +311,7 @@ def _table(ds: xr.Dataset, requirements: Any) -> pd.DataFrame:
 
 
 def _declared(pair: Sequence[xr.Dataset], said: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     names = list(dict.fromkeys([*_parameters(pair[0]), *_parameters(pair[1])]))
     for name in names:
         values = [
@@ -360,13 +360,13 @@ def _requirements(ds: xr.Dataset) -> list[str]:
         return []
 
 
-def _code(said: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+def _code(said: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Parts of the code that differ, of the newest version of each."""
-    newest = [one["codes"][-1]["identity"] if one.get("codes") else None for one in said]
-    if newest[0] is None or newest[1] is None or newest[0]["digest"] == newest[1]["digest"]:
+    newest = [dict(one["codes"][-1]["identity"]) for one in said if one.get("codes")]
+    if len(newest) < 2 or newest[0]["digest"] == newest[1]["digest"]:
         return []
     parts = [dict(one.get("parts", {})) for one in newest]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys([*parts[0], *parts[1]]):
         texts = [one.get(name, "not used")[:12] for one in parts]
         if texts[0] != texts[1]:
@@ -403,5 +403,6 @@ def _frame(frame: pd.DataFrame, limit: int = 100) -> html.Markup:
 def _cell(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
-    large = isinstance(value, int | np.integer) and abs(value) >= 10_000
-    return f"{value:,}" if large else str(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return f"{int(value):,}" if abs(int(value)) >= 10_000 else str(value)
+    return str(value)

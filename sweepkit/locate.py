@@ -11,6 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.reading import run_dims_of
+from sweepkit.status import Status
 
 __all__ = ["one_run"]
 
@@ -58,13 +59,34 @@ def one_run(ds: xr.Dataset, run: Any) -> xr.Dataset:
             raise ValueError(f"the table has {len(run)} rows; give one, as in table.iloc[0]")
         run = run.iloc[0]
     if isinstance(run, pd.Series):
-        run = {name: run[name] for name in ds.coords if name in run.index}
+        row = run.to_dict()
+        values = {str(name): row[name] for name in ds.coords if name in row}
+        at = _numbered(ds, dims, run.name)
+        if at is not None and _agrees(at, values):
+            return at
+        run = values
     if not isinstance(run, Mapping):
         raise TypeError(
             f"run is a {type(run).__name__}; give its number, a dict of parameter values, a row of "
             "sk.runs(ds), or a selection such as ds.isel(...)"
         )
     return ds.isel(_places(ds, dims, run))
+
+
+def _numbered(ds: xr.Dataset, dims: tuple[str, ...], number: object) -> xr.Dataset | None:
+    """The run that a row of the whole table stands for, by the number of the row."""
+    if not isinstance(number, int | np.integer) or number < 0:
+        return None
+    kept = np.arange(int(np.prod([ds.sizes[dim] for dim in dims])))
+    if "status" in ds:
+        kept = np.flatnonzero(ds["status"].values.ravel() != Status.SKIPPED)
+    return one_run(ds, int(kept[number])) if number < len(kept) else None
+
+
+def _agrees(one: xr.Dataset, values: Mapping[str, Any]) -> bool:
+    return all(
+        bool(_equal(one[name].expand_dims("run"), value).all()) for name, value in values.items()
+    )
 
 
 def _places(ds: xr.Dataset, dims: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, int]:
@@ -94,10 +116,10 @@ def _equal(coord: xr.DataArray, value: Any) -> NDArray[np.bool_]:
     kept = coord.values
     if kept.dtype.kind in "mM":
         value = np.asarray(value).astype(kept.dtype)
-    same = np.asarray(kept == np.asarray(value))
+    same: NDArray[np.bool_] = np.asarray(kept == np.asarray(value), dtype=bool)
     if kept.ndim > 1:
         same = same.reshape(len(kept), -1).all(axis=1)
-    return np.broadcast_to(same, (len(kept),)).astype(bool)
+    return np.broadcast_to(same, (len(kept),))
 
 
 def _absent(along: Mapping[str, xr.DataArray], values: Mapping[str, Any]) -> str:

@@ -220,6 +220,10 @@ def _outputs(sweep: Sweep, result: Any, stored: xr.Dataset | None) -> xr.Dataset
     for name, columns in collector.columns(1).items():
         one = columns[0]
         values = one.values[0]
+        if one.pad is not None and one.lengths is not None:  # as returned, without the padding
+            reach = [slice(None)] * len(one.dims)
+            reach[one.dims.index(one.pad)] = slice(int(one.lengths[0]))
+            values = values[tuple(reach)]
         if one.dtype.startswith(("datetime64", "timedelta64")):
             values = np.asarray(values).astype(one.dtype)
         said = stored[name].attrs if stored is not None and name in stored else {}
@@ -261,8 +265,9 @@ def _difference(name: str, here: NDArray[Any], stored: xr.Dataset) -> str:
     """How a value differs from the stored one; empty where it does not."""
     there = np.asarray(stored[name].values)
     length = stored[name].attrs.get("length")
-    if length in stored:
-        there = there[: int(stored[str(length)])]
+    if length in stored and here.ndim == there.ndim:
+        axis = [d for d in range(here.ndim) if here.shape[d] != there.shape[d]] or [0]
+        there = there.take(np.arange(int(stored[str(length)])), axis=axis[0])
     if here.shape != there.shape:
         return f"{name}: shape {here.shape} here, {there.shape} stored"
     if here.dtype.kind in "biuf" and there.dtype.kind in "biuf":

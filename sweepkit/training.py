@@ -249,11 +249,11 @@ class _Writer:
             "failed": ("row", _label(t.outcome[slab], self.judged)),
             "status": ("row", self._status(slab)),
         }
-        for name in dict.fromkeys([*names, *lengths]):
+        for name in map(str, dict.fromkeys([*names, *lengths])):
             one = taken[name]
+            own = [str(d) for d in one.dims if d not in t.dims]
             lacking = {d: n for d, n in size.items() if d not in one.dims}
-            own = [d for d in one.dims if d not in t.dims]
-            wide = one.variable.set_dims({**lacking, **dict(zip(one.dims, one.shape, strict=True))})
+            wide = one.reset_coords(drop=True).expand_dims(lacking)
             values = wide.transpose(*t.dims, *own).values
             data[name] = (("row", *own), values.reshape(len(slab), *values.shape[len(size) :]))
         return xr.Dataset({n: (d, v, self._attrs(n)) for n, (d, v) in data.items()})

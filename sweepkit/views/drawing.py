@@ -90,8 +90,9 @@ def _load(backend: str) -> None:
         hv.Store.set_current_backend(backend)
         return
     if backend == "bokeh":
-        hv.extension("bokeh", inline=True, logo=False)
-        return
+        import panel
+
+        panel.extension(inline=True)  # before all else, or its style sheets come from outside
     # A picture needs no script: the hooks that show objects suffice, and the cell stays small.
     from holoviews.core.dimension import LabelledData
     from holoviews.ipython.display_hooks import png_display, pprint_display
