@@ -118,7 +118,7 @@ def _equal(coord: xr.DataArray, value: Any) -> NDArray[np.bool_]:
         value = np.asarray(value).astype(kept.dtype)
     same: NDArray[np.bool_] = np.asarray(kept == np.asarray(value), dtype=bool)
     if kept.ndim > 1:
-        same = same.reshape(len(kept), -1).all(axis=1)
+        same = np.asarray(same.reshape(len(kept), -1).all(axis=1))
     return np.broadcast_to(same, (len(kept),))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import Table, combined, dim_codes, spread
+from sweepkit.analysis.coding import combined
+from sweepkit.analysis.table import Table, dim_codes, spread
 
 __all__ = ["SPLITS", "Split", "split_runs"]
 

@@ -14,7 +14,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import ERRORED, FAILED, PASSED, Table, table
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
+from sweepkit.analysis.table import Table, table
 from sweepkit.export import arrow, columns_of, described
 from sweepkit.reading import declaration_of, open, requirements_of
 from sweepkit.splits import SPLITS, Split, split_runs

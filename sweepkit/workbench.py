@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 import xarray as xr
 

@@ -18,6 +18,7 @@ from sweepkit.analysis.candidates import (
     candidates,
     key_of,
 )
+from sweepkit.analysis.coding import shown
 from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.lattice import lattice_of, own_parameters
 from sweepkit.analysis.outcomes import (

@@ -9,7 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import FAILED, PASSED, Failed, Table, UnanswerableError, table
+from sweepkit.analysis.outcomes import FAILED, PASSED, Failed, UnanswerableError
+from sweepkit.analysis.table import Table, table
 
 __all__ = ["traces"]
 

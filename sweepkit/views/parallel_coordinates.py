@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis import Table, table
-from sweepkit.analysis.table import ERRORED, FAILED, PASSED
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.reading import requirements_of
 from sweepkit.views.drawing import (
     ERROR,
