@@ -147,7 +147,9 @@ class DaskExecutor:
         payload = pickled(task)
         with self._connected() as client:
             self._client = client
-            crew = _Crew(client, payload, task.threads, timeout, lambda: self.workers)
+            crew = _Crew(
+                client, payload, task.threads, timeout, lambda: self.workers, task.stops_at_error
+            )
             try:
                 yield crew
             finally:
@@ -205,6 +207,7 @@ class _Crew:
     threads: int
     timeout: Callable[[], float | None] | None
     workers: Callable[[], int]
+    stops_at_error: bool
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -261,6 +264,7 @@ class _Crew:
                 self.threads,
                 batch.runs,
                 self.timeout() if self.timeout is not None else None,
+                self.stops_at_error,
                 key=key,  # of its own, so that calls that look alike are never merged
                 pure=False,
                 retries=0,
@@ -409,7 +413,12 @@ _lock = threading.Lock()
 
 
 def run_batch(
-    payload: bytes, token: str, threads: int, runs: NDArray[np.int64], limit: float | None
+    payload: bytes,
+    token: str,
+    threads: int,
+    runs: NDArray[np.int64],
+    limit: float | None,
+    stops_at_error: bool,
 ) -> list[Part]:
     """Run a batch in a process that this worker keeps; which runs came out how, in parts."""
     kept, fleet = _borrowed(payload, token, threads)
@@ -425,6 +434,8 @@ def run_batch(
         for outcome in fleet.map(iter([Batch(0, runs, runs)]), stopping):
             if outcome is not None:
                 parts.append((outcome.batch.runs, outcome.result))
+                if stops_at_error and outcome.result.errors:
+                    return parts  # the process runs nothing more, and is ended
         sound = not stopping()
     finally:
         with _lock:
