@@ -32,8 +32,10 @@ SHRINKAGE = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Prior precisions of the weights, relative to the noise, of which the likeliest is taken; but
 none far above the number of runs seen: so few cannot tell that a parameter does not matter."""
 PRIOR_RUNS = 3.0
+DECLARED_RUNS = 10.0
 PRIOR_SPREAD = 0.3
-"""The relative spread of equal runs that is assumed before any is seen, as if of so many runs."""
+"""The relative spread of equal runs that is assumed before any is seen, as if of so many runs; of
+more if a cost is declared."""
 MOST_SPREAD = 2.0
 CHUNK = 65_536
 
@@ -368,7 +370,8 @@ class Costs:
     def _offset(self, runs: NDArray[np.int64]) -> Array:
         if self.declared is None:
             return np.zeros(len(runs))
-        return np.log(declared_seconds(self.declared, self.features.grid, runs))
+        seconds = declared_seconds(self.declared, self.features.grid, runs)
+        return np.log(seconds) - PRIOR_SPREAD**2 / 2  # what is declared is taken for the mean
 
     @cached_property
     def _fit(self) -> _Fit:
@@ -379,16 +382,17 @@ class Costs:
         sections 3.3 and 3.5.
         """
         gram, target = self.moments[:, :-1], self.moments[:, -1]
-        constant = 1e-4 if self.declared is None else 1.0
-        shape = (PRIOR_RUNS + self.count) / 2
+        told = self.declared is not None
+        constant, before = (4.0, DECLARED_RUNS) if told else (1e-4, PRIOR_RUNS)
+        shape = (before + self.count) / 2
         best: tuple[float, _Fit] | None = None
-        for precision in reversed([one for one in SHRINKAGE if one <= 1 + self.count]):
+        for precision in reversed([one for one in SHRINKAGE if told or one <= 1 + self.count]):
             prior = np.full(len(gram), precision)
             prior[0] = constant
             lower = np.linalg.cholesky(gram + np.diag(prior))
             half = np.linalg.solve(lower, target)
             left = max(self.squares - float(half @ half), 0.0)
-            scale = (PRIOR_RUNS * PRIOR_SPREAD**2 + left) / 2
+            scale = (before * PRIOR_SPREAD**2 + left) / 2
             evidence = (
                 0.5 * float(np.log(prior).sum())
                 - float(np.log(np.diag(lower)).sum())

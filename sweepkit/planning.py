@@ -86,8 +86,8 @@ def plan(
     >>> def fall(height, gravity):
     ...     return {"time": (2 * height / gravity) ** 0.5}
     >>> sweep = sk.Sweep(fall, sk.grid(height=[1.0, 2.0], gravity=[1.62, 9.81]), cost=900)
-    >>> sk.plan(sweep, n_jobs=2, budget="30 min").fit
-    1
+    >>> sk.plan(sweep, n_jobs=2, budget="1 core-hour").fit
+    2
     """
     if not isinstance(sweep, Sweep):
         raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")

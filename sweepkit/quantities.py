@@ -222,8 +222,9 @@ def range_text(low: str, high: str) -> str:
     """Two numbers with units as a range; the unit once if it is the same."""
     if low == high:
         return low
-    number, _, unit = low.rpartition(" ")
-    return f"{number if unit == high.rpartition(' ')[2] and ' ' not in number else low} to {high}"
+    number, _, unit = low.partition(" ")
+    _, _, other = high.partition(" ")
+    return f"{number if unit == other else low} to {high}"
 
 
 def _short(number: float) -> str:

@@ -122,3 +122,4 @@ def test_ranges_name_a_common_unit_once() -> None:
     assert range_text("4 s", "6.4 s") == "4 to 6.4 s"
     assert range_text("800 ms", "2 s") == "800 ms to 2 s"
     assert range_text("3 s", "3 s") == "3 s"
+    assert range_text("13 min", "1 h 1 min") == "13 min to 1 h 1 min"
