@@ -28,6 +28,7 @@ from sweepkit.protocols import Result
 from sweepkit.simulator import Call
 from sweepkit.status import Status
 from sweepkit.streams import generators, run_keys, seeds
+from sweepkit.vectorized import Vectorized
 
 __all__ = ["HEAD", "TAIL", "Capture", "Station", "Task", "capped", "evaluate"]
 
@@ -58,6 +59,9 @@ TELLING = frozenset(
 DOOMED = 3
 """Item of a claim that says that the worker is being killed."""
 
+SPAN = 4
+"""Item of a claim that says how many runs, from the row on, are in one call together."""
+
 ABSENT = object()
 
 
@@ -77,9 +81,16 @@ class Task:
     sources: Mapping[str, str] = field(default_factory=dict)
     kept_scratch: str | None = None
     patchable: tuple[tuple[str, str], ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    setup: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    artefacts: str | None = None
 
     def arguments(
-        self, index: Mapping[str, NDArray[np.intp]], keys: NDArray[np.uint64], scratch: str | None
+        self,
+        index: Mapping[str, NDArray[np.intp]],
+        keys: NDArray[np.uint64],
+        scratch: str | None,
+        handed: Mapping[str, Any] | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         """What the simulator is given, run by run."""
         injected: dict[str, Any] = {}
@@ -88,17 +99,23 @@ class Task:
                 injected[name] = generators(keys, self.entropy)
             elif name == "seed":
                 injected[name] = seeds(keys, self.entropy)
+            elif name == "artefacts":
+                injected[name] = _kept_folders(self.own_keys(index), self.artefacts or "")
             else:
                 injected[name] = (
                     _scratches(len(keys), scratch)
                     if self.kept_scratch is None
-                    else _kept_scratches(keys, self.kept_scratch)
+                    else _kept_scratches(self.own_keys(index), self.kept_scratch)
                 )
-        return self.call.arguments(self.grid, index, injected)
+        return self.call.arguments(self.grid, index, injected, handed)
 
     def keys(self, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
         """Keys of the runs at some positions."""
         return run_keys(self.grid, index, streams=self.streams, was=self.was)
+
+    def own_keys(self, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
+        """Keys that no two runs share, also where designs draw the same random numbers."""
+        return run_keys(self.grid, index, was=self.was)
 
 
 class Claim(Protocol):
@@ -140,15 +157,18 @@ class Station:
         Whether a person asked to stop, so that a KeyboardInterrupt is theirs and not the run's.
     scratch : str or None
         Where scratch folders are made.
+    handed : mapping
+        What all runs of this worker are handed by name.
     """
 
     capture: Capture
-    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0, 0.0])
+    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0, 0.0, 0.0])
     touched: bytearray = field(default_factory=lambda: bytearray(1))
     watched: bool = False
     contained: bool = True
     interrupted: Callable[[], bool] = lambda: False
     scratch: str | None = None
+    handed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
@@ -170,7 +190,7 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
     """
     index = task.grid.index(runs)
     keys = task.keys(index) if task.call.injected or task.global_random else _first(task, index)
-    arguments = task.arguments(index, keys, station.scratch)
+    batchwise = isinstance(task.function, Vectorized)
     function = _keyworded(task.function, task.call)
     with contextlib.ExitStack() as stack:
         if station.contained:
@@ -181,6 +201,11 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
         reseeds = seeds(keys, task.entropy) if task.global_random else None
         if station.contained and reseeds is None and len(keys):
             _seed_globals(next(seeds(keys[:1], task.entropy)))
+        if batchwise:
+            from sweepkit.batchwise import Calls
+
+            return Calls(function, task, station, surroundings, index, keys).result()
+        arguments = task.arguments(index, keys, station.scratch, station.handed)
         return _loop(function, arguments, task, station, surroundings, reseeds)
 
 
@@ -282,6 +307,14 @@ def _kept_scratches(keys: NDArray[np.uint64], root: str) -> Iterator[str]:
         path = os.path.join(root, f"{high:016x}{low:016x}")
         shutil.rmtree(path, ignore_errors=True)
         os.makedirs(path)
+        yield path
+
+
+def _kept_folders(keys: NDArray[np.uint64], root: str) -> Iterator[str]:
+    """Folders that runs may make: what an earlier try left there is gone."""
+    for high, low in keys.tolist():
+        path = os.path.join(root, f"{high:016x}{low:016x}")
+        shutil.rmtree(path, ignore_errors=True)
         yield path
 
 

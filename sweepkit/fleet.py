@@ -19,9 +19,10 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from multiprocessing import connection
 from time import monotonic, perf_counter
 from typing import Any
@@ -33,6 +34,7 @@ from joblib.externals.loky.backend import get_context
 
 from sweepkit.evaluate import (
     DOOMED,
+    SPAN,
     FileCapture,
     Station,
     Task,
@@ -43,6 +45,7 @@ from sweepkit.evaluate import (
     remember_sources,
 )
 from sweepkit.protocols import Batch, Outcome, Result
+from sweepkit.setup import SetupError, prepared
 from sweepkit.status import Status
 
 __all__ = ["Fleet", "WorkerStartError"]
@@ -73,6 +76,9 @@ REFUSALS = (
 
 ORPHAN_SECONDS = 2.0
 """How often, in seconds, a worker looks whether the driver is still its parent."""
+
+LEAVE_SECONDS = 10.0
+"""How long, in seconds, workers may take to leave what they set up."""
 
 RECYCLE_BYTES = 2**30
 """Growth of a worker, in bytes, after which a fresh one takes over."""
@@ -164,6 +170,16 @@ class _Member:
         started = self.claim[1]
         return int(self.claim[0]), started
 
+    @property
+    def span(self) -> int:
+        """How many runs, from the one that runs on, are in one call together."""
+        return int(self.claim[SPAN])
+
+    def let_leave(self) -> None:
+        """Ask a worker without work to leave what it set up, and to end."""
+        if self.ready and not self.inflight:
+            self.connection.close()
+
     def kill(self) -> None:
         """End the worker and everything it started."""
         pid = self.process.pid
@@ -237,12 +253,24 @@ class Fleet:
         self._end()
 
     def _end(self) -> None:
+        self._let_leave(self._members)
         for member in self._members:
             member.kill()
         for member in self._members:
             member.close()
         self._members.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _let_leave(self, members: Sequence[_Member]) -> None:
+        """Give workers the time to leave what they set up."""
+        if not self.task.setup:
+            return
+        for member in members:
+            member.let_leave()
+        end = monotonic() + LEAVE_SECONDS
+        for member in members:
+            if member.connection.closed:
+                member.process.join(max(end - monotonic(), 0.0))
 
     def _new(self, number: int) -> _Member:
         return _Member(number, self._folder, self._payload, self.task.threads)
@@ -338,6 +366,8 @@ class Fleet:
                 message = pickle.loads(member.connection.recv_bytes())
             except (EOFError, ConnectionResetError, OSError):
                 return
+            if isinstance(message, str):
+                raise SetupError(message)
             if message is None:
                 member.ready = True
                 self._unstarted = 0
@@ -364,13 +394,14 @@ class Fleet:
 
     def _replace(self, member: _Member) -> None:
         at = self._members.index(member)
+        self._let_leave([member])
         member.close()
         self._members[at] = self._new(member.number)
 
     # --- deaths ---
 
     def _bury(self, member: _Member, *, stopped: bool) -> Iterator[Outcome]:
-        row, started = member.running
+        (row, started), span = member.running, member.span
         seconds = perf_counter() - started
         inflight = list(member.inflight)
         killed_for, code = member.killed_for, member.process.exitcode
@@ -398,6 +429,11 @@ class Fleet:
         if row < 0:
             half = len(batch) // 2 if member.ready else 0
             self._give_back([batch.part(slice(0, half)), batch.part(slice(half, None)), *others])
+            return
+        if span > 1:  # one call of many: its halves are tried until the run that did it is alone
+            edges = (0, row, row + span // 2, row + span, None)
+            parts = [batch.part(slice(*edge)) for edge in pairwise(edges)]
+            self._give_back([*parts, *others])
             return
         before, after = batch.part(slice(0, row)), batch.part(slice(row + 1, None))
         suspect = batch.part(slice(row, row + 1))
@@ -518,8 +554,17 @@ def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) ->
 
     threadpoolctl.threadpool_limits(threads)
     station = Station(capture, claim, touched, watched=True, scratch=os.path.dirname(log_path))
-    capture.take()
-    pipe.send_bytes(pickle.dumps(None, protocol=5))
+    try:
+        with prepared(task.inputs, task.setup) as handed:
+            capture.take()
+            pipe.send_bytes(pickle.dumps(None, protocol=5))
+            _work(pipe, task, replace(station, handed=handed))
+    except SetupError as fault:
+        pipe.send_bytes(pickle.dumps(str(fault), protocol=5))
+
+
+def _work(pipe: Any, task: Task, station: Station) -> None:
+    """Run batches until the pipe closes."""
     at_first = _resident()
     while True:
         try:

@@ -135,6 +135,7 @@ def open(
     opened = xr.Dataset(data, coords=coords, attrs=attrs)
     for name, text in declaration.get("derived", {}).items():
         opened = _with_derived(opened, name, text)
+    opened.encoding["source"] = os.path.abspath(where)  # as xarray says where a Dataset is from
     return opened if chunks is None else opened.chunk(chunks)
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sweepkit.amend import restore
 from sweepkit.blocks import Blocks, Cells
 from sweepkit.cost import Cost
+from sweepkit.equipment import equipped
 from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
 from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
@@ -44,9 +45,15 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import holds_nothing, rejoin, retype
-from sweepkit.simulator import cell_sources, patchable, uses_global_random
+from sweepkit.simulator import (
+    cell_sources,
+    patchable,
+    refuse_own_store_of,
+    uses_global_random,
+)
 from sweepkit.status import Progress, Status
 from sweepkit.sweep import Sweep
+from sweepkit.vectorized import CallCost, Vectorized
 
 __all__ = ["MAX_RUNS", "Session", "Settings"]
 
@@ -130,6 +137,7 @@ class Session:
         self.report = report
         self.grid = sweep.grid
         self.cost = Cost()
+        self._calls = CallCost()
         self.tally = Tally()
         self.total = 0
         self.given_out = 0
@@ -168,6 +176,7 @@ class Session:
             If a person interrupted; what is done is kept.
         """
         self._check_size()
+        refuse_own_store_of(self.sweep.simulator, self.store.path)
         with self.store.hold():
             self._prepare()
             if self.total:
@@ -231,7 +240,10 @@ class Session:
             patchable(self.sweep.simulator),
         )
         limited = any(one is not None for one in self.settings.timeout)
-        with self.executor.hold(task, timeout=self._limit if limited else None) as crew:
+        with (
+            equipped(task, self.sweep, self.store) as task,
+            self.executor.hold(task, timeout=self._limit if limited else None) as crew,
+        ):
             self._started = time.monotonic()
             self._tell("running", at_once=True)
             try:
@@ -493,6 +505,9 @@ class Session:
     def _size(self) -> tuple[int, float]:
         left = max(self.total - self.given_out, 1)
         started = self.cost.count > 0 and time.monotonic() - self._started > 1.0
+        if isinstance(self.sweep.simulator, Vectorized):
+            most = self.sweep.simulator.max_batch
+            return self._calls.next(left, self.executor.workers, most), self.cost.recent
         count = batch_size(self.cost.recent, left, self.executor.workers, started=started)
         return count, self.cost.recent
 
@@ -567,6 +582,7 @@ class Session:
     def _take(self, outcome: Outcome) -> None:
         result = outcome.result
         self.cost = self.cost.after(result.duration)
+        self._calls = self._calls.after(len(result), float(result.duration.sum()))
         self.tally.busy_seconds += float(result.duration.sum())
         self.tally.notes.update(result.notes)
         if self._created:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -10,8 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import joblib
+import numpy as np
 from joblib.parallel import get_active_backend
 
+from sweepkit.digest import digest_of
 from sweepkit.evaluate import (
     Station,
     Task,
@@ -23,6 +27,7 @@ from sweepkit.evaluate import (
 )
 from sweepkit.fleet import RECYCLE_BYTES, TICK, Fleet, pickled
 from sweepkit.protocols import Batch, Crew, Outcome
+from sweepkit.setup import prepared
 
 __all__ = ["JoblibExecutor"]
 
@@ -101,12 +106,22 @@ class JoblibExecutor:
             with Fleet(task, self._workers, timeout, *self._recycle) as fleet:
                 yield fleet
         elif self.backend == "sequential":
-            with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
-                self._here = Station(TextCapture())
+            with (
+                _limited(task),
+                kept_surroundings(task.patchable),
+                prepared(task.inputs, task.setup) as handed,
+                routed_prints() as route,
+            ):
+                self._here = Station(TextCapture(), handed=handed)
                 yield _Here(task, self._here, route)
         elif self.backend == "threading":
-            with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
-                yield _Threads(task, self._workers, route)
+            with (
+                _limited(task),
+                kept_surroundings(task.patchable),
+                contextlib.ExitStack() as setups,
+                routed_prints() as route,
+            ):
+                yield _Threads(task, self._workers, route, setups)
         else:
             with _limited(task):  # the backend may run here, in threads that share the limit
                 yield _Registered(task, self._workers, self.backend)
@@ -183,16 +198,30 @@ class _Threads:
     """Runs in threads of this process: for simulators that release the interpreter lock."""
 
     def __init__(
-        self, task: Task, workers: int, route: Callable[[TextCapture | None], None]
+        self,
+        task: Task,
+        workers: int,
+        route: Callable[[TextCapture | None], None],
+        setups: contextlib.ExitStack,
     ) -> None:
         self._task = task
         self._workers = workers
         self._route = route
+        self._setups = setups
+        self._own = threading.local()
         self._stop: list[Station] = []
+
+    def _handed(self) -> dict[str, Any]:
+        """What this thread hands to its runs; set up once for each, as threads run at a time."""
+        if not hasattr(self._own, "handed"):
+            made = prepared(self._task.inputs, self._task.setup)
+            self._own.handed = made.__enter__()
+            self._setups.push(made.__exit__)
+        return dict(self._own.handed)
 
     def _evaluate(self, batch: Batch) -> Any:
         capture = TextCapture()
-        station = Station(capture, contained=False)
+        station = Station(capture, contained=False, handed=self._handed())
         self._stop.append(station)
         self._route(capture)
         try:
@@ -243,7 +272,10 @@ class _Registered:
     """Runs on whatever backend is registered with joblib under a name."""
 
     def __init__(self, task: Task, workers: int, backend: str) -> None:
-        self._payload = pickled(task)
+        payload = pickled(task)
+        self._digest = digest_of(payload)
+        # As an array joblib's backends share it in a file, or scatter it, once and not by batch.
+        self._payload = np.frombuffer(payload, dtype=np.uint8)
         self._workers = workers
         self._backend = backend
 
@@ -264,27 +296,34 @@ class _Registered:
                 if not round_:
                     return
                 results = joblib.Parallel()(
-                    joblib.delayed(evaluate_pickled)(self._payload, batch.runs) for batch in round_
+                    joblib.delayed(evaluate_pickled)(self._digest, self._payload, batch.runs)
+                    for batch in round_
                 )
                 for batch, result in zip(round_, results, strict=True):
                     yield Outcome(batch, result)
 
 
-_tasks: dict[bytes, Task] = {}
-"""Cache of a worker: the tasks that it has rebuilt, by their bytes."""
+_tasks: dict[str, tuple[Task, dict[str, Any]]] = {}
+"""Cache of a worker: the task that it has rebuilt, by its digest, and what it hands to runs."""
+_left = contextlib.ExitStack()
+_rebuilding = threading.Lock()
+atexit.register(_left.close)
 
 
-def evaluate_pickled(payload: bytes, runs: Any) -> Any:
+def evaluate_pickled(digest: str, payload: Any, runs: Any) -> Any:
     """Run a batch in a process that gets the task along with it."""
     import pickle
 
-    if payload not in _tasks:
-        _tasks.clear()
-        _tasks[payload] = pickle.loads(payload)
-        remember_sources(_tasks[payload].sources)
-    task = _tasks[payload]
+    with _rebuilding:
+        if digest not in _tasks:
+            _tasks.clear()
+            _left.close()  # what was set up for the task before
+            task: Task = pickle.loads(memoryview(payload))
+            remember_sources(task.sources)
+            _tasks[digest] = task, _left.enter_context(prepared(task.inputs, task.setup))
+        task, handed = _tasks[digest]
     capture = TextCapture()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_limited(task))
         stack.enter_context(routed_prints())(capture)
-        return evaluate(task, runs, Station(capture))
+        return evaluate(task, runs, Station(capture, handed=handed))
