@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Command": "command",
+    "CommandError": "command",
     "DifferentSweepError": "resume",
     "ExpressionError": "expressions",
     "Grid": "grid",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
+    "NeedsCodeError": "references",
     "Progress": "status",
     "Regions": "analysis",
     "Requirement": "requirements",
     "RunError": "judge",
+    "SetupError": "setup",
     "StaleCodeError": "resume",
     "Status": "status",
     "StoreBusyError": "protocols",
@@ -27,7 +31,10 @@ _HOMES = {
     "Sweep": "sweep",
     "TooManyErrorsError": "judge",
     "UnanswerableError": "analysis",
+    "Vectorized": "vectorized",
+    "artefacts": "artefacts",
     "combinations": "analysis",
+    "command": "command",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
@@ -37,6 +44,10 @@ _HOMES = {
     "failed": "reading",
     "failure_interval": "analysis",
     "failure_rate": "analysis",
+    "from_csv": "readers",
+    "from_json": "readers",
+    "from_netcdf": "readers",
+    "from_stdout": "readers",
     "grid": "grid",
     "held_up": "analysis",
     "importance": "analysis",
@@ -52,8 +63,8 @@ _HOMES = {
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
-    "robustness": "analysis",
     "requirement": "requirements",
+    "robustness": "analysis",
     "run": "workbench",
     "runs": "reading",
     "safe_box": "analysis",
@@ -62,6 +73,7 @@ _HOMES = {
     "status_counts": "reading",
     "suggest": "analysis",
     "values": "parameters",
+    "vectorized": "vectorized",
     "verify": "workbench",
     "volumes": "analysis",
 }
@@ -116,6 +128,10 @@ if TYPE_CHECKING:
     from sweepkit.analysis import safe_box as safe_box
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
+    from sweepkit.artefacts import artefacts as artefacts
+    from sweepkit.command import Command as Command
+    from sweepkit.command import CommandError as CommandError
+    from sweepkit.command import command as command
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.grid import Grid as Grid
@@ -129,11 +145,16 @@ if TYPE_CHECKING:
     from sweepkit.parameters import values as values
     from sweepkit.protocols import StoreBusyError as StoreBusyError
     from sweepkit.protocols import StoreError as StoreError
+    from sweepkit.readers import from_csv as from_csv
+    from sweepkit.readers import from_json as from_json
+    from sweepkit.readers import from_netcdf as from_netcdf
+    from sweepkit.readers import from_stdout as from_stdout
     from sweepkit.reading import failed as failed
     from sweepkit.reading import margin as margin
     from sweepkit.reading import open as open
     from sweepkit.reading import runs as runs
     from sweepkit.reading import status_counts as status_counts
+    from sweepkit.references import NeedsCodeError as NeedsCodeError
     from sweepkit.requirements import Requirement as Requirement
     from sweepkit.requirements import requirement as requirement
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
@@ -141,9 +162,12 @@ if TYPE_CHECKING:
     from sweepkit.resume import StaleCodeError as StaleCodeError
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
+    from sweepkit.setup import SetupError as SetupError
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.vectorized import Vectorized as Vectorized
+    from sweepkit.vectorized import vectorized as vectorized
     from sweepkit.workbench import derive as derive
     from sweepkit.workbench import refine as refine
     from sweepkit.workbench import run as run

@@ -104,9 +104,13 @@ def pickled(task: Task) -> bytes:
     except REFUSALS as fault:
         from sweepkit.identity import pickling_culprit
 
-        culprit = pickling_culprit(task.function)
+        sent = {"the simulator": task.function}
+        sent |= {f"input {name!r}": one for name, one in task.inputs.items()}
+        sent |= {f"setup {name!r}": one for name, one in task.setup.items()}
+        found = ((what, pickling_culprit(one)) for what, one in sent.items())
+        what, culprit = next((pair for pair in found if pair[1]), ("the simulator", None))
         raise TypeError(
-            f"the simulator cannot be sent to worker processes because of {culprit or fault}; "
+            f"{what} cannot be sent to worker processes because of {culprit or fault}; "
             "make it inside the simulator, or run with backend='threading'"
         ) from fault
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sweepkit.protocols import Store
 
-__all__ = ["environment", "write_receipt"]
+__all__ = ["environment", "write_declaration", "write_receipt"]
 
 PACKAGES = ("sweepkit", "numpy", "xarray", "zarr", "joblib")
 
@@ -28,6 +28,15 @@ def environment() -> dict[str, str]:
         "platform": f"{sys.platform}-{platform.machine()}",
         **found,
     }
+
+
+def write_declaration(store: Store, said: dict[str, Any]) -> None:
+    """Keep the document of a sweep beside its store, as far as there is room."""
+    with suppress(OSError):
+        if said["cost"] is None:  # of a session that ran nothing
+            with suppress(ValueError, KeyError):
+                said = {**said, "cost": json.loads(store.memo("declaration.json") or "{}")["cost"]}
+        store.set_memo("declaration.json", json.dumps(said, indent=1, ensure_ascii=False))
 
 
 def write_receipt(store: Store, began: float, said: dict[str, Any]) -> None:

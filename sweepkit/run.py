@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sweepkit.amend import restore
 from sweepkit.blocks import Blocks, Cells
 from sweepkit.cost import Cost
+from sweepkit.declaration import MOST_VALUES, document
 from sweepkit.equipment import equipped
 from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
@@ -29,7 +30,7 @@ from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
 from sweepkit.protocols import Batch, Crew, Executor, Outcome, Store, StoreError
-from sweepkit.receipt import environment, write_receipt
+from sweepkit.receipt import environment, write_declaration, write_receipt
 from sweepkit.resume import (
     Match,
     StaleCodeError,
@@ -810,6 +811,8 @@ class Session:
             "environment": environment(),
         }
         write_receipt(self.store, self._began, said)
+        known = document(self.sweep, cost=self.cost, most_values=MOST_VALUES)
+        write_declaration(self.store, known)
 
 
 def _without_stored(declaration: Mapping[str, Any]) -> dict[str, Any]:

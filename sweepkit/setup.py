@@ -92,7 +92,7 @@ def prepared(
                 made = function(**_taken(function, given))
                 if hasattr(type(made), "__enter__") and hasattr(type(made), "__exit__"):
                     made = stack.enter_context(made)
-            except Exception as fault:
+            except (Exception, SystemExit) as fault:
                 text = "".join(traceback.format_exception(fault))
                 raise SetupError(
                     f"setup {name!r} failed: {type(fault).__name__}: {fault}\n{text}"

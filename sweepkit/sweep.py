@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -226,6 +228,83 @@ class Sweep:
             "inputs": described(self.inputs),
             "setup": {name: reference_of(one) for name, one in self.setup.items()},
         }
+
+    def to_json(
+        self, *, memory: int | None = None, request: Mapping[str, Any] | None = None
+    ) -> str:
+        """The sweep as a JSON document: what a scheduler must know, and what makes it again.
+
+        Parameters
+        ----------
+        memory : int, optional
+            Bytes that a worker needs.
+        request : mapping, optional
+            Compute that is asked for, as plain data.
+
+        Returns
+        -------
+        str
+            Runs, exact values, roles, units, masks, outputs and requirements, inputs with sizes
+            and digests, cost where it is declared, identity of the code, and where the simulator
+            is found again: by import, as a command, or not ("needs_code"). Its schema is in
+            ``sweepkit/declaration.schema.json``; :func:`sweepkit.run` keeps one beside the store.
+
+        Examples
+        --------
+        >>> import json, sweepkit as sk
+        >>> sweep = sk.Sweep(abs, sk.grid(x=[1.0, -2.5]))
+        >>> json.loads(sweep.to_json())["grid"]["parameters"][0]["values"]
+        [1.0, -2.5]
+        """
+        from sweepkit.declaration import document
+
+        said = document(self, memory=memory, request=request)
+        return json.dumps(said, indent=1, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(
+        cls,
+        given: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        simulator: Callable[..., Any] | None = None,
+        objects: Mapping[str, Mapping[str, Any]] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        setup: Mapping[str, Callable[..., Any]] | None = None,
+        requirements: Sequence[Any] | None = None,
+    ) -> Sweep:
+        """A sweep from the document that :meth:`to_json` gave.
+
+        What it names by import is imported, so take documents from those you trust.
+
+        Parameters
+        ----------
+        given : str, path or mapping
+            The document, the path of its file, or of a store, which has one beside it.
+        simulator : callable, optional
+            Instead of the one that is named; needed for one of a notebook.
+        objects : mapping, optional
+            By parameter, what its labels stand for.
+        inputs, setup : mapping, optional
+            By name, instead of those named.
+        requirements : sequence, optional
+            Instead of those named.
+
+        Raises
+        ------
+        ValueError
+            If it is no such document, or names code or objects that it cannot bring along and
+            that are not passed.
+        """
+        from sweepkit.declaration import read_document, sweep_of
+
+        return sweep_of(
+            read_document(given),
+            simulator=simulator,
+            objects=objects,
+            inputs=inputs,
+            setup=setup,
+            requirements=requirements,
+        )
 
     def __repr__(self) -> str:
         count = len(self.requirements)

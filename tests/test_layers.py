@@ -69,7 +69,7 @@ RUNNING = {
     "vectorized",
 }
 READING = {"analysis", "export", "reading", "stages", "views"}
-FRONT = {"cli", "workbench"}
+FRONT = {"artefacts", "cli", "workbench"}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
