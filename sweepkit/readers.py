@@ -43,6 +43,8 @@ class Reader:
         Row of a table; None for the whole column.
     kind : {"float", "int", "str"}
         What a matched text becomes.
+    separator : str or None
+        Between the entries of a table; None for white space.
     """
 
     format: str
@@ -50,6 +52,7 @@ class Reader:
     part: str | None = None
     row: int | None = None
     kind: str = "float"
+    separator: str | None = ","
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -60,6 +63,7 @@ class Reader:
             "part": self.part,
             "row": self.row,
             "kind": self.kind,
+            "separator": self.separator,
         }
 
     @classmethod
@@ -67,7 +71,8 @@ class Reader:
         """From plain data."""
         path = plain["path"]
         where = None if path is None else template(path, "path of an output file")
-        return cls(plain["format"], where, plain["part"], plain["row"], plain["kind"])
+        words = ("part", "row", "kind", "separator")
+        return cls(plain["format"], where, *(plain[word] for word in words))
 
     def read(self, folder: str, values: Mapping[str, Any], printed: str) -> Any:
         """The output, or a mapping of all outputs.
@@ -109,8 +114,14 @@ def from_json(path: str, key: str | None = None) -> Reader:
     return Reader("json", template(path, "path of an output file"), _optional("key", key))
 
 
-def from_csv(path: str, column: str | None = None, *, row: int | None = -1) -> Reader:
-    """Outputs from a table of comma-separated values whose first line names the columns.
+def from_csv(
+    path: str,
+    column: str | None = None,
+    *,
+    row: int | None = -1,
+    separator: str | None = ",",
+) -> Reader:
+    """Outputs from a table as text whose first line names the columns.
 
     Parameters
     ----------
@@ -120,6 +131,8 @@ def from_csv(path: str, column: str | None = None, *, row: int | None = -1) -> R
         One column; without, each is an output of its name.
     row : int or None
         Row below the head, the last by default; None gives the whole column, of shape (rows,).
+    separator : str or None
+        What stands between entries; None for white space.
 
     Returns
     -------
@@ -130,7 +143,9 @@ def from_csv(path: str, column: str | None = None, *, row: int | None = -1) -> R
     if row is not None and (isinstance(row, bool) or not isinstance(row, int)):
         raise TypeError(f"row is {row!r}; give a whole number, or None for the whole column")
     where = template(path, "path of an output file")
-    return Reader("csv", where, _optional("column", column), row)
+    if separator is not None and (not isinstance(separator, str) or len(separator) != 1):
+        raise ValueError(f"separator is {separator!r}; give one character, or None for white space")
+    return Reader("csv", where, _optional("column", column), row, separator=separator)
 
 
 def from_netcdf(path: str, variable: str | None = None) -> Reader:
@@ -223,7 +238,11 @@ def _json(path: str, reader: Reader, shown: str) -> Any:
 
 def _csv(path: str, reader: Reader, shown: str) -> Any:
     with open(path, encoding="utf-8-sig", newline="") as file:
-        lines = [line for line in csv.reader(file, skipinitialspace=True) if line]
+        if reader.separator is None:
+            lines = [line.split() for line in file if line.strip()]
+        else:
+            table = csv.reader(file, delimiter=reader.separator, skipinitialspace=True)
+            lines = [line for line in table if line]
     head, rows = (lines[0], lines[1:]) if lines else ([], [])
     for number, row in enumerate(rows, 1):
         if len(row) != len(head):

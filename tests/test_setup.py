@@ -1,4 +1,4 @@
-"""What a worker sets up once: entered before its first run, left at its end, told where it fails."""
+"""What a worker sets up once: entered before its runs, left at its end, told where it fails."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def use(a: int, server: dict[str, int]) -> float:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_each_worker_enters_it_once_and_leaves_it(
-    tmp_path: Path, store: str, backend: str
-) -> None:
+def test_each_worker_enters_it_once_and_leaves_it(tmp_path: Path, store: str, backend: str) -> None:
     ledger = tmp_path / "ledger"
     sweep = sk.Sweep(use, sk.grid(a=range(200)), setup={"server": licence(ledger)})
     ds = run(sweep, store, backend=backend)
@@ -97,7 +95,9 @@ def test_where_it_fails_no_run_is_tried_and_it_is_named(
         return 1.0
 
     sweep = sk.Sweep(simulate, sk.grid(a=range(1000)), setup={"model": load})
-    with pytest.raises(sk.SetupError, match="setup 'model' failed: OSError: no licence left") as told:
+    with pytest.raises(
+        sk.SetupError, match="setup 'model' failed: OSError: no licence left"
+    ) as told:
         run(sweep, store, backend=backend)
     assert "in load" in str(told.value)
     assert not ledger.exists()

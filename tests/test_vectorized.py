@@ -236,7 +236,7 @@ def test_what_a_call_prints_is_in_the_log_of_its_first_run(store: str) -> None:
 
 @pytest.mark.parametrize("max_batch", [0, -1, 2.5, True, None])
 def test_a_largest_batch_that_is_no_count_is_refused(max_batch: Any) -> None:
-    with pytest.raises(ValueError, match="max_batch is .*whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"max_batch is .*whole number of at least 1"):
         sk.vectorized(lambda a: a, max_batch=max_batch)
 
 
