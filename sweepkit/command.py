@@ -144,8 +144,9 @@ class Command:
                     "no program can be given; let labels stand for text, numbers or paths"
                 )
         first = one.objects[0] if one.objects is not None else one.values[0]
-        wrong = check_format(first.item() if hasattr(first, "item") else first, spec)
-        if wrong is not None and one.values.ndim == 1 and one.values.dtype.kind not in "mM":
+        plain = one.values.ndim == 1 and one.values.dtype.kind not in "mM"
+        wrong = check_format(first.item() if plain and hasattr(first, "item") else first, spec)
+        if wrong is not None:
             raise ValueError(
                 f"{what} of command {self.__name__!r} has {{{name}:{spec}}}, which does not fit "
                 f"the values of {name!r}: {wrong}"

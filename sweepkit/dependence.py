@@ -53,7 +53,7 @@ def refuse_own_store(
 ) -> None:
     """Refuse a simulator that reads the store its runs are written to.
 
-    Its text has the path as a constant, or it uses a global that is the path or was opened from
+    Its text has the path as a constant, or it uses a variable that is the path or was opened from
     there.
 
     Raises
@@ -66,9 +66,9 @@ def refuse_own_store(
         for one in code.co_consts:
             if isinstance(one, str) and one and os.path.abspath(one) == own:
                 _refuse(simulator, f"names {one!r}")
-        for name in code.co_names:
+        for name in (*code.co_names, *code.co_freevars):
             if name in scope and _is_of(scope[name], own):
-                _refuse(simulator, f"uses the global {name!r}, which is")
+                _refuse(simulator, f"uses the variable {name!r}, which is")
 
 
 def _is_of(value: Any, own: str) -> bool:

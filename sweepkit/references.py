@@ -44,18 +44,18 @@ def reference_of(thing: Any) -> dict[str, Any]:
 
 def _unimportable(thing: Any, module: str, name: str) -> str | None:
     if module in ("__main__", "__mp_main__"):
-        return f"{name!r} is defined in __main__ (a notebook or script)"
+        return "is defined in __main__ (a notebook or script)"
     if "<lambda>" in name:
         return "is a lambda"
     if "<locals>" in name:
-        return f"{name!r} is defined within a function"
+        return "is defined within a function"
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = inspect.getattr_static(found, part, None)
     if isinstance(found, staticmethod):
         found = found.__func__
     if found is not thing:
-        return f"{module}:{name} is another object now"
+        return f"is not what {module}:{name} is now"
     return None if isinstance(thing, type | types.FunctionType) or callable(thing) else "is data"
 
 

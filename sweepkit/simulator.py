@@ -248,7 +248,11 @@ def refuse_own_store_of(function: object, path: str) -> None:
         That says what to use instead.
     """
     inner = inspect.unwrap(function) if callable(function) else None
-    scope = getattr(inner, "__globals__", {})
+    scope = dict(getattr(inner, "__globals__", {}))
+    free = getattr(getattr(inner, "__code__", None), "co_freevars", ())
+    for name, cell in zip(free, getattr(inner, "__closure__", None) or (), strict=True):
+        with suppress(ValueError):  # an empty cell
+            scope[name] = cell.cell_contents
     refuse_own_store(simulator_name(function), _codes(function, set()), scope, path)
 
 

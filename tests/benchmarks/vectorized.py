@@ -1,6 +1,7 @@
 """What the framework adds to a vectorized simulator: 10^6 runs of an oscillator, stored.
 
-A damped oscillator integrated by Euler's method, 1,000 steps, in batches of 8,192 runs, two workers.
+A damped oscillator integrated by Euler's method, 1,000 steps, in batches of 8,192
+runs, two workers.
 The floor is the bare function called by joblib on the same parameters in batches of the same size,
 with its results returned and nothing stored. Both from a fresh process, imports left out, the start
 of workers included; medians of three in turns.
