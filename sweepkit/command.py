@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -283,7 +284,8 @@ class Command:
                 return self(scratch=folder, artefacts=artefacts, **values)
         values["scratch"] = scratch
         for path in self.inputs:
-            shutil.copy(path, scratch)
+            copy = shutil.copy(path, scratch)
+            os.chmod(copy, os.stat(copy).st_mode | stat.S_IWUSR)  # its own, to be written to
         for name, one in (self.templates or {}).items():
             path = os.path.join(scratch, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)

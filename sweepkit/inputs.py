@@ -161,9 +161,9 @@ def staged(inputs: Mapping[str, Any], folder: str) -> Iterator[dict[str, Any]]:
             made[name] = Staged(_copied(name, one, folder)) if isinstance(one, InputFile) else one
         yield made
     finally:
-        for one in made.values():
-            if isinstance(one, Staged):
-                _removed(os.path.dirname(one.path))
+        for name, one in inputs.items():
+            if isinstance(one, InputFile):
+                _removed(os.path.join(folder, name))
         if os.path.isdir(folder) and not os.listdir(folder):
             os.rmdir(folder)
 

@@ -267,7 +267,9 @@ class Session:
         seconds, factor = self.settings.timeout
         if factor is None:
             return seconds
-        return max(factor * self.cost.mean, LEAST_LIMIT) if self.cost.count else None
+        vectorized = isinstance(self.sweep.simulator, Vectorized)
+        mean = self._calls.seconds if vectorized else self.cost.mean  # of what is killed at once
+        return max(factor * mean, LEAST_LIMIT) if self.cost.count else None
 
     def _drive(self, crew: Crew) -> None:
         self._map(crew, self._batches())
