@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "ComputeLostError": "protocols",
     "DaskExecutor": "executors.dask",
+    "Command": "command",
+    "CommandError": "command",
     "DifferentSweepError": "resume",
     "ExpressionError": "expressions",
     "Grid": "grid",
@@ -20,12 +22,14 @@ _HOMES = {
     "NearMissError": "resume",
     "Plan": "forecast",
     "Pool": "jobs",
+    "NeedsCodeError": "references",
     "Progress": "status",
     "Receipt": "receipt",
     "Regions": "analysis",
     "Requirement": "requirements",
     "Request": "request",
     "RunError": "judge",
+    "SetupError": "setup",
     "StaleCodeError": "resume",
     "Status": "status",
     "StoreBusyError": "protocols",
@@ -34,8 +38,11 @@ _HOMES = {
     "Sweep": "sweep",
     "TooManyErrorsError": "judge",
     "UnanswerableError": "analysis",
+    "Vectorized": "vectorized",
+    "artefacts": "artefacts",
     "combinations": "analysis",
     "compare": "compare",
+    "command": "command",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
@@ -49,6 +56,10 @@ _HOMES = {
     "failure_map": "views.failure_map",
     "failure_rate": "analysis",
     "fan": "views.fan",
+    "from_csv": "readers",
+    "from_json": "readers",
+    "from_netcdf": "readers",
+    "from_stdout": "readers",
     "grid": "grid",
     "held_up": "analysis",
     "how_sure": "views.how_sure",
@@ -70,9 +81,9 @@ _HOMES = {
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
-    "robustness": "analysis",
     "replay": "workbench",
     "requirement": "requirements",
+    "robustness": "analysis",
     "run": "workbench",
     "runs": "reading",
     "safe_box": "analysis",
@@ -85,6 +96,7 @@ _HOMES = {
     "trade_off": "views.trade_off",
     "training_set": "training",
     "values": "parameters",
+    "vectorized": "vectorized",
     "verify": "workbench",
     "volumes": "analysis",
 }
@@ -139,6 +151,10 @@ if TYPE_CHECKING:
     from sweepkit.analysis import safe_box as safe_box
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
+    from sweepkit.artefacts import artefacts as artefacts
+    from sweepkit.command import Command as Command
+    from sweepkit.command import CommandError as CommandError
+    from sweepkit.command import command as command
     from sweepkit.compare import compare as compare
     from sweepkit.compare import provenance as provenance
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
@@ -162,12 +178,17 @@ if TYPE_CHECKING:
     from sweepkit.planning import receipt as receipt
     from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
+    from sweepkit.readers import from_csv as from_csv
+    from sweepkit.readers import from_json as from_json
+    from sweepkit.readers import from_netcdf as from_netcdf
+    from sweepkit.readers import from_stdout as from_stdout
     from sweepkit.reading import failed as failed
     from sweepkit.reading import margin as margin
     from sweepkit.reading import open as open
     from sweepkit.reading import runs as runs
     from sweepkit.reading import status_counts as status_counts
     from sweepkit.receipt import Receipt as Receipt
+    from sweepkit.references import NeedsCodeError as NeedsCodeError
     from sweepkit.request import Request as Request
     from sweepkit.requirements import Requirement as Requirement
     from sweepkit.requirements import requirement as requirement
@@ -177,10 +198,13 @@ if TYPE_CHECKING:
     from sweepkit.root import StoreError as StoreError
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
+    from sweepkit.setup import SetupError as SetupError
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
     from sweepkit.training import training_set as training_set
+    from sweepkit.vectorized import Vectorized as Vectorized
+    from sweepkit.vectorized import vectorized as vectorized
     from sweepkit.views.ecdf import ecdf as ecdf
     from sweepkit.views.failure_map import failure_map as failure_map
     from sweepkit.views.fan import fan as fan

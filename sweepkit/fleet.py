@@ -12,8 +12,9 @@ import pickle
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing import connection
 from time import monotonic, perf_counter
 
@@ -28,6 +29,7 @@ from sweepkit.evaluate import PATIENT, STOP, Task
 from sweepkit.member import Member
 from sweepkit.premises import Premises
 from sweepkit.protocols import Batch, Outcome, Result, Share, everyone
+from sweepkit.setup import SetupError
 from sweepkit.status import Status
 
 __all__ = ["Fleet", "WorkerStartError"]
@@ -55,6 +57,9 @@ REFUSALS = (
 )
 """What pickling raises for objects that it cannot take apart."""
 
+LEAVE_SECONDS = 10.0
+"""How long, in seconds, workers may take to leave what they set up."""
+
 RECYCLE_BYTES = 2**30
 """Growth of a worker, in bytes, after which a fresh one takes over."""
 
@@ -73,9 +78,13 @@ def pickled(task: Task) -> bytes:
     except REFUSALS as fault:
         from sweepkit.identity import pickling_culprit
 
-        culprit = pickling_culprit(task.function)
+        sent = {"the simulator": task.function}
+        sent |= {f"input {name!r}": one for name, one in task.inputs.items()}
+        sent |= {f"setup {name!r}": one for name, one in task.setup.items()}
+        found = ((what, pickling_culprit(one)) for what, one in sent.items())
+        what, culprit = next((pair for pair in found if pair[1]), ("the simulator", None))
         raise TypeError(
-            f"the simulator cannot be sent to worker processes because of {culprit or fault}; "
+            f"{what} cannot be sent to worker processes because of {culprit or fault}; "
             "make it inside the simulator, or run with backend='threading'"
         ) from fault
 
@@ -91,6 +100,8 @@ class Fleet:
     timeout: Callable[[], float | None] | None = None
     recycle_bytes: int | None = RECYCLE_BYTES
     recycle_runs: int | None = None
+    leaves: bool = False
+    """Whether workers set up something that they are to leave at their end."""
 
     def __post_init__(self) -> None:
         self._premises = Premises()
@@ -113,12 +124,24 @@ class Fleet:
         self._end()
 
     def _end(self) -> None:
+        self._let_leave(self._members)
         for member in self._members:
             member.kill()
         for member in self._members:
             member.close()
         self._members.clear()
         self._premises.leave()
+
+    def _let_leave(self, members: Sequence[Member]) -> None:
+        """Give workers the time to leave what they set up."""
+        if not self.leaves:
+            return
+        for member in members:
+            member.let_leave()
+        end = monotonic() + LEAVE_SECONDS
+        for member in members:
+            if member.connection.closed:
+                member.process.join(max(end - monotonic(), 0.0))
 
     def _hire(self) -> Member:
         self._hired += 1
@@ -161,6 +184,7 @@ class Fleet:
         """End so many workers, at most, that have nothing to do."""
         for member in [one for one in self._members if not one.inflight][:count]:
             self._members.remove(member)
+            self._let_leave([member])
             member.close()
 
     def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
@@ -233,6 +257,8 @@ class Fleet:
                 message = pickle.loads(member.connection.recv_bytes())
             except (EOFError, ConnectionResetError, OSError):
                 return
+            if isinstance(message, str):
+                raise SetupError(message)
             if message is None:
                 member.ready = True
                 self._unstarted = 0
@@ -277,6 +303,7 @@ class Fleet:
 
     def _replace(self, member: Member) -> None:
         at = self._members.index(member)
+        self._let_leave([member])
         member.close()
         keeper.end_kin(member.place)
         self._members[at] = self._new(member.number)
@@ -284,7 +311,7 @@ class Fleet:
     # --- deaths ---
 
     def _bury(self, member: Member, *, stopped: bool) -> Iterator[Outcome]:
-        row, started = member.running
+        (row, started), span = member.running, member.span
         seconds = perf_counter() - started
         inflight = list(member.inflight)
         killed_for, code = member.killed_for, member.process.exitcode
@@ -315,6 +342,11 @@ class Fleet:
             parts = [batch.part(slice(0, half)), batch.part(slice(half, None))]
             begun = [one.begun() for one in parts] if member.ready else parts
             self._give_back([*begun, *others])
+            return
+        if span > 1:  # one call of many: its halves are tried until the run that did it is alone
+            edges = (0, row, row + span // 2, row + span, None)
+            tried = [batch.part(slice(*edge)) for edge in pairwise(edges)]
+            self._give_back([*(one.begun() for one in tried[:-1]), tried[-1], *others])
             return
         before, after = batch.part(slice(0, row)).begun(), batch.part(slice(row + 1, None))
         suspect = batch.part(slice(row, row + 1))

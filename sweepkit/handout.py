@@ -68,6 +68,8 @@ class Handout:
         Seconds until the session's limit; infinite if it has none.
     longest : float
         Seconds after which a run is killed.
+    batch_of : callable or None
+        Runs of the next batch when so many are left, where the simulator takes them together.
     """
 
     grid: Grid
@@ -81,6 +83,7 @@ class Handout:
     costs: Callable[[], Costs]
     left: Callable[[], float]
     longest: float = math.inf
+    batch_of: Callable[[int], int] | None = None
     given_out: int = 0
     dropped: int = 0
     """Runs that were not begun because they might have overrun the limit."""
@@ -167,7 +170,7 @@ class Handout:
         costs = self.costs()
         each = costs.expected(sample)
         mean = float(each.mean()) if len(each) else math.nan
-        if mean >= QUICK and costs.varies(sample):
+        if self.batch_of is None and mean >= QUICK and costs.varies(sample):
             yield from self.fitting(self._by_cost(handed, mean))
             return
         yield from self.fitting(self._by_place(handed))
@@ -275,6 +278,8 @@ class Handout:
     def _size(self) -> tuple[int, float]:
         cost = self.cost()
         left = max(self.total - self.given_out, 1)
+        if self.batch_of is not None:
+            return self.batch_of(left), cost.recent
         started = cost.count > 0 and time.monotonic() - self._began > 1.0
         count = batch_size(cost.recent, left, self.workers, started=started)
         return count, cost.recent

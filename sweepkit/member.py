@@ -17,7 +17,7 @@ from joblib.externals.loky.backend import get_context
 
 from sweepkit import keeper
 from sweepkit.capture import read_capped
-from sweepkit.evaluate import DOOMED
+from sweepkit.evaluate import DOOMED, SPAN
 from sweepkit.protocols import Batch
 from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL, serve
 
@@ -99,6 +99,16 @@ class Member:
         """Row that runs, or -1, and when it started (perf_counter)."""
         started = self.claim[1]
         return int(self.claim[0]), started
+
+    @property
+    def span(self) -> int:
+        """How many runs, from the one that runs on, are in one call together."""
+        return int(self.claim[SPAN])
+
+    def let_leave(self) -> None:
+        """Ask a worker without work to leave what it set up, and to end."""
+        if self.ready and not self.inflight:
+            self.connection.close()
 
     def kill(self) -> None:
         """End the worker and what it started, as far as it is of its group or family."""

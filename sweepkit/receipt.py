@@ -23,7 +23,7 @@ from sweepkit.quantities import core_text, time_text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Meter", "Receipt", "SessionAccount", "environment", "receipt_of"]
+__all__ = ["Meter", "Receipt", "SessionAccount", "environment", "receipt_of", "write_declaration"]
 
 PACKAGES = ("sweepkit", "numpy", "xarray", "zarr", "joblib")
 UNSUCCESSFUL = ("error", "timeout", "crashed", "invalid")
@@ -43,6 +43,15 @@ def environment() -> dict[str, str]:
         "platform": f"{sys.platform}-{platform.machine()}",
         **found,
     }
+
+
+def write_declaration(store: Store, said: dict[str, Any]) -> None:
+    """Keep the document of a sweep beside its store, as far as there is room."""
+    with suppress(OSError):
+        if said["cost"] is None:  # of a session that ran nothing
+            with suppress(ValueError, KeyError):
+                said = {**said, "cost": json.loads(store.memo("declaration.json") or "{}")["cost"]}
+        store.set_memo("declaration.json", json.dumps(said, indent=1, ensure_ascii=False))
 
 
 class Meter:

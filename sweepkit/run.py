@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from sweepkit.amend import restore
 from sweepkit.blocks import Blocks, Cells
 from sweepkit.cost import Cost, Costs
+from sweepkit.declaration import MOST_VALUES, document
+from sweepkit.equipment import equipped
 from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
 from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
@@ -45,7 +47,7 @@ from sweepkit.protocols import (
     UnwritableError,
     everyone,
 )
-from sweepkit.receipt import Meter, SessionAccount, environment
+from sweepkit.receipt import Meter, SessionAccount, environment, write_declaration
 from sweepkit.request import Request
 from sweepkit.resume import (
     Match,
@@ -62,9 +64,16 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import holds_nothing, rejoin, retype
-from sweepkit.simulator import cell_sources, patchable, unsettles, uses_global_random
+from sweepkit.simulator import (
+    cell_sources,
+    patchable,
+    refuse_own_store_of,
+    unsettles,
+    uses_global_random,
+)
 from sweepkit.status import Example, Progress, Status
 from sweepkit.sweep import Sweep
+from sweepkit.vectorized import CallCost, Vectorized
 
 __all__ = ["MAX_RUNS", "Session", "Settings"]
 
@@ -162,6 +171,7 @@ class Session:
         self.grid = sweep.grid
         self.cost = Cost()
         self._usual = Cost()
+        self._calls = CallCost()
         self.costs = Costs.of(sweep.grid, sweep.cost)
         self.meter = Meter()
         self.tally = Tally()
@@ -212,6 +222,7 @@ class Session:
             If a person interrupted; what is done is kept.
         """
         self._check_size()
+        refuse_own_store_of(self.sweep.simulator, self.store.path)
         try:
             with self.store.hold():
                 self._prepare()
@@ -222,6 +233,8 @@ class Session:
                     self._account("failed", at_once=True)
                     raise
                 self._account(self._ending(), at_once=True)
+                known = document(self.sweep, cost=self.cost, most_values=MOST_VALUES)
+                write_declaration(self.store, known)
         except UnwritableError:
             if not self._complete():
                 raise
@@ -348,7 +361,10 @@ class Session:
 
     def _hold(self, task: Task, timeout: Callable[[], float | None] | None) -> None:
         """Hold compute and run on it; the meter runs while it is held."""
-        with self.executor.hold(task, timeout=timeout) as crew:
+        with (
+            equipped(task, self.sweep, self.store) as task,
+            self.executor.hold(task, timeout=timeout) as crew,
+        ):
             self.meter.start()
             self._started = time.monotonic()
             self._queued = self._started - self._asked
@@ -369,7 +385,11 @@ class Session:
         seconds, factor = self.settings.timeout
         if factor is None:
             return seconds
-        return max(factor * self._usual.mean, LEAST_LIMIT) if self._usual.count else FIRST_LIMIT
+        if not self._usual.count:
+            return FIRST_LIMIT
+        vectorized = isinstance(self.sweep.simulator, Vectorized)
+        mean = self._calls.seconds if vectorized else self._usual.mean  # of what is killed at once
+        return max(factor * mean, LEAST_LIMIT)
 
     def _drive(self, crew: Crew) -> None:
         self._map(crew, self._batches())
@@ -673,7 +693,13 @@ class Session:
             lambda: self.costs,
             lambda: self._time_left()[0],
             math.inf if seconds is None else seconds,
+            self._size_of_call if isinstance(self.sweep.simulator, Vectorized) else None,
         )
+
+    def _size_of_call(self, left: int) -> int:
+        """Runs of the next batch of a vectorized simulator."""
+        assert isinstance(self.sweep.simulator, Vectorized)
+        return self._calls.next(left, self.executor.workers, self.sweep.simulator.max_batch)
 
     def _batches(self) -> Iterator[Batch]:
         handout = self._handout
@@ -709,6 +735,7 @@ class Session:
         result = outcome.result
         self.cost = self.cost.after(result.duration)
         self._usual = self._usual.after(result.duration[result.status == Status.DONE])
+        self._calls = self._calls.after(len(result), float(result.duration.sum()))
         self._learn(outcome)
         self.tally.busy_seconds += float(result.duration.sum())
         self.tally.wasted_seconds += float(result.duration[result.status != Status.DONE].sum())
