@@ -273,8 +273,9 @@ def _numbers(one: Parameter) -> Array:
 
 
 def _spread(numbers: Array) -> Array | None:
-    """Numbers of mean 0 and unit spread; None if they are all the same."""
-    deviation = float(numbers.std())
+    """Numbers of mean 0 and unit spread; None if they are all the same, or not all finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = float(numbers.std())
     if not math.isfinite(deviation) or deviation <= 1e-12 * float(np.abs(numbers).max()):
         return None
     spread: Array = (numbers - numbers.mean()) / deviation

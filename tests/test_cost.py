@@ -94,6 +94,16 @@ def test_a_grid_of_one_point_or_of_vectors_has_a_mean() -> None:
         assert costs.expected(np.arange(grid.size)) == pytest.approx(2.0, rel=0.3)
 
 
+def test_values_without_a_spread_tell_nothing_and_warn_of_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    for values in ([1.0, np.inf], [-1e308, 1e308], [0.0, 5e-324]):
+        costs = Costs.of(sk.grid(a=values, b=[1.0, 2.0]))
+        costs = costs.after(np.arange(4), np.array([1.0, 2.0, 1.0, 2.0]))
+        assert np.isfinite(costs.expected(np.arange(4))).all()
+    assert not recwarn.list
+
+
 # --- declared ---
 
 
