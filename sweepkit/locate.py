@@ -116,10 +116,10 @@ def _equal(coord: xr.DataArray, value: Any) -> NDArray[np.bool_]:
     kept = coord.values
     if kept.dtype.kind in "mM":
         value = np.asarray(value).astype(kept.dtype)
-    same: NDArray[np.bool_] = np.asarray(kept == np.asarray(value), dtype=bool)
+    same: NDArray[Any] = np.asarray(kept == np.asarray(value))
     if kept.ndim > 1:
         same = np.asarray(same.reshape(len(kept), -1).all(axis=1))
-    return np.broadcast_to(same, (len(kept),))
+    return np.broadcast_to(same, (len(kept),)).astype(bool)
 
 
 def _absent(along: Mapping[str, xr.DataArray], values: Mapping[str, Any]) -> str:

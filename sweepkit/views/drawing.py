@@ -95,13 +95,30 @@ def _load(backend: str) -> None:
         panel.extension(inline=True)  # before all else, or its style sheets come from outside
     # A picture needs no script: the hooks that show objects suffice, and the cell stays small.
     from holoviews.core.dimension import LabelledData
-    from holoviews.ipython.display_hooks import png_display, pprint_display
 
     hv.Store.set_current_backend(backend)
     hv.Store.output_settings.initialize(list(hv.Store.renderers))
     hv.Store.display_formats = ["html", "png"]
-    hv.Store.set_display_hook("html+js", LabelledData, pprint_display)
-    hv.Store.set_display_hook("png", LabelledData, png_display)
+    hv.Store.set_display_hook("html+js", LabelledData, _shown)
+    hv.Store.set_display_hook("png", LabelledData, _picture)
+
+
+def _shown(figure: Any) -> Any:
+    """A figure as HTML: of bokeh by panel, which takes its style sheets from inside, too."""
+    from holoviews.ipython.display_hooks import pprint_display
+
+    if hv.Store.current_backend != "bokeh":
+        return pprint_display(figure)
+    import panel
+
+    return panel.panel(figure)._repr_mimebundle_()
+
+
+def _picture(figure: Any) -> Any:
+    """A PNG of a figure beside its HTML, by matplotlib alone: bokeh would need a browser for it."""
+    from holoviews.ipython.display_hooks import png_display
+
+    return png_display(figure) if hv.Store.current_backend == "matplotlib" else None
 
 
 def _kernel_shell() -> Any:

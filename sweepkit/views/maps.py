@@ -224,7 +224,7 @@ class Maps:
             "color": "value",
             "cmap": list(OUTCOME_COLOURS) if categorical else "cividis",
             "clim": self.scale.limits,
-            "colorbar": bar and len(rows) > 0,
+            "colorbar": bar and (len(rows) > 0 or self.backend == "bokeh"),
         }
         if self.backend == "bokeh":
             opts |= {
