@@ -354,7 +354,8 @@ def command(
 
     There is no shell. The text is split into words once, as a shell would split it; then values
     take the place of ``{names}`` within single words, so no value, whatever is in it, becomes two
-    words or a command of its own.
+    words or a command of its own. Only where a word is itself a program, as awk's is, text in it
+    is that language's: hand text over by an option or ``env`` there.
 
     Parameters
     ----------
@@ -403,6 +404,7 @@ def command(
     >>> power = sk.command("awk 'BEGIN {{ print \"y=\" {base} ^ {exponent} }}'",
     ...                    outputs={"y": sk.from_stdout(r"y=(\S+)")})
     >>> power(base=2, exponent=10)
+    y=1024
     {'y': 1024.0}
     """
     words = _words(text)
