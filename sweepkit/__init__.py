@@ -34,6 +34,7 @@ _HOMES = {
     "design": "parameters",
     "distribution": "analysis",
     "explain": "analysis",
+    "explore": "views.explorer",
     "failed": "reading",
     "failure_interval": "analysis",
     "failure_rate": "analysis",
@@ -144,6 +145,7 @@ if TYPE_CHECKING:
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.views.explorer import explore as explore
     from sweepkit.workbench import derive as derive
     from sweepkit.workbench import refine as refine
     from sweepkit.workbench import run as run

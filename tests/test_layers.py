@@ -83,7 +83,20 @@ SHARED = {
         "splitting",
         "table",
         "unrefined",
-    }
+    },
+    "views": {
+        "bundle",
+        "deeper",
+        "engine",
+        "figures",
+        "levers",
+        "packing",
+        "record",
+        "selection",
+        "source",
+        "state",
+        "still",
+    },
 }
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
@@ -97,6 +110,9 @@ HEAVY = {
     "ipywidgets",
     "matplotlib",
     "panel",
+    "panel_material_ui",
+    "param",
+    "traitlets",
 }
 MAY_BE_HEAVY = {"executors", "views"}
 

@@ -177,9 +177,7 @@ def distributions(asked: Asked, output: str, by: str) -> dict[str, Any]:
     lever = next((k for k, one in enumerate(of.levers) if one.what == output), None)
     result["lever"] = lever
     result["units"] = (
-        of.levers[lever].units
-        if lever is not None
-        else str(of.ds[output].attrs.get("units", ""))
+        of.levers[lever].units if lever is not None else str(of.ds[output].attrs.get("units", ""))
     )
     try:
         whole = distribution(shown, "value", points=81)
@@ -242,7 +240,7 @@ def _fan(asked: Asked) -> dict[str, Any] | None:
     quantiles = np.full((len(QUANTILES), grid.shape[1]), np.nan)
     for j in np.flatnonzero(n):
         quantiles[:, j] = np.nanquantile(grid[:, j], QUANTILES)
-    own = [str(d) for d in of.ds[name].dims if d not in of.table.dims][0]
+    own = next(str(d) for d in of.ds[name].dims if d not in of.table.dims)
     along = np.arange(longest, dtype=np.float64)[::step]
     if own in of.ds.coords and of.ds[own].dtype.kind in "iuf":
         along = np.asarray(of.ds[own].values, np.float64)[:longest][::step]
@@ -265,8 +263,10 @@ def _rows(asked: Asked, name: str, some: NDArray[np.intp]) -> list[NDArray[np.fl
         own = [d for d in array.dims if d not in t.dims]
         flat = np.asarray(array.transpose(*t.dims, *own).values, np.float64)
         flat = flat.reshape(t.n, -1)[some]
-        ends = [int(np.flatnonzero(np.isfinite(row))[-1]) + 1 if np.isfinite(row).any() else 0
-                for row in flat]
+        ends = [
+            int(np.flatnonzero(np.isfinite(row))[-1]) + 1 if np.isfinite(row).any() else 0
+            for row in flat
+        ]
         return [row[:end] for row, end in zip(flat, ends, strict=True)]
     return [trace(of, name, int(run))[1] for run in some[:60]]
 

@@ -1,4 +1,4 @@
-"""What stands behind an explorer wherever it is shown: it answers the browser and follows a store."""
+"""What stands behind an explorer, wherever it is shown: it answers the browser, follows a store."""
 
 from __future__ import annotations
 
@@ -108,9 +108,10 @@ class Engine:
 
     def suggest(self, n: int, goal: Any) -> Suggestion:
         """Points to run next, among the selected runs and at the limits in force."""
-        return suggest(self._asked().chosen, n, goal)
+        return suggest(self.asked().chosen, n, goal)
 
-    def _asked(self) -> Asked:
+    def asked(self) -> Asked:
+        """The runs as they are judged, selected and shown now."""
         state = self.state
         axes = tuple(name for name in (state.by, state.y, state.x) if name)
         known = {p.name for p in self.source.parameters}
@@ -200,15 +201,15 @@ class Engine:
 
     def _answer(self, part: str, message: Mapping[str, Any]) -> Any:
         answers: dict[str, Callable[[], Any]] = {
-            "overview": lambda: figures.overview(self._asked()),
-            "drags": lambda: figures.drags(self._asked()),
-            "held": lambda: figures.held(self._asked()),
-            "pairs": lambda: figures.pair_matrix(self._asked()),
-            "sure": lambda: figures.sure(self._asked()),
-            "kinds": lambda: deeper.kind_table(self._asked()),
-            "islands": lambda: deeper.island_table(self._asked()),
-            "regions": lambda: deeper.boxes(self._asked()),
-            "lines": lambda: deeper.lines(self._asked()),
+            "overview": lambda: figures.overview(self.asked()),
+            "drags": lambda: figures.drags(self.asked()),
+            "held": lambda: figures.held(self.asked()),
+            "pairs": lambda: figures.pair_matrix(self.asked()),
+            "sure": lambda: figures.sure(self.asked()),
+            "kinds": lambda: deeper.kind_table(self.asked()),
+            "islands": lambda: deeper.island_table(self.asked()),
+            "regions": lambda: deeper.boxes(self.asked()),
+            "lines": lambda: deeper.lines(self.asked()),
             "distribution": self._distribution,
             "run": self._record,
             "first": self._first_run,
@@ -257,7 +258,7 @@ class Engine:
         }
 
     def _distribution(self) -> dict[str, Any]:
-        asked = self._asked()
+        asked = self.asked()
         by = self.state.x
         return deeper.distributions(asked, self.state.output, by)
 

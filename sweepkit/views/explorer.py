@@ -77,7 +77,9 @@ class Explorer(anywidget.AnyWidget):
             name: c for name, c in self.ds.coords.items() if set(map(str, c.dims)) <= set(t.dims)
         }
         return xr.DataArray(
-            np.reshape(self._engine.selected(), t.shape), dims=t.dims, coords=coords,
+            np.reshape(self._engine.selected(), t.shape),
+            dims=t.dims,
+            coords=coords,
             name="selection",
         )
 

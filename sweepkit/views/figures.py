@@ -74,9 +74,7 @@ class Asked:
         own = any(each.get("src") == "map" for each in filters)
         beside = mask_of(of, t, filters, but="map") if own else selected
         at = {name: code for name, code in at.items() if name not in axes}
-        return cls(
-            of, tuple(stops), filters, tuple(axes), at, show, t, selected, beside
-        )
+        return cls(of, tuple(stops), filters, tuple(axes), at, show, t, selected, beside)
 
     @property
     def chosen(self) -> Table:
@@ -250,7 +248,7 @@ def overview(asked: Asked) -> dict[str, Any]:
         with_boundary=False,
     )
     there = np.bincount(layout.cell[of.base != SKIPPED], minlength=layout.n)
-    data = {
+    return {
         "all": _tally(t),
         "selected": _tally(asked.chosen) if asked.selected is not None else None,
         "declared": _declared_rate(of),
@@ -270,7 +268,6 @@ def overview(asked: Asked) -> dict[str, Any]:
         "value": _value(asked, layout, seen),
         "levers": [_bars(asked, k) for k in range(len(of.levers))],
     }
-    return data
 
 
 def _progress(of: Source) -> dict[str, Any]:

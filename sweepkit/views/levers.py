@@ -1,4 +1,4 @@
-"""Requirements whose limits may move: each output coded once by the stops that its limit can take."""
+"""Requirements whose limits may move: each output coded once by the stops of its limit."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Lever:
         if moved is not None:
             return f"sk.failed(ds, [{moved.text!r}])"
         limit = float(self.stops[stop])
-        away = f'sk.margin(ds, [{self.requirement.text!r}]).isel(requirement=0, drop=True)'
+        away = f"sk.margin(ds, [{self.requirement.text!r}]).isel(requirement=0, drop=True)"
         return f"({away} < {limit!r}).where(sk.failed(ds, [{self.requirement.text!r}]).notnull())"
 
 

@@ -249,12 +249,10 @@ def trace(of: Source, name: str, run: int) -> tuple[NDArray[np.float64], NDArray
     return along[:end], values[:end]
 
 
-def _traces(
-    of: Source, run: int, near: int | None, stops: Sequence[int]
-) -> list[dict[str, Any]]:
+def _traces(of: Source, run: int, near: int | None, stops: Sequence[int]) -> list[dict[str, Any]]:
     found = []
     for name in of.traces[:4]:
-        own = [str(d) for d in of.ds[name].dims if d not in of.table.dims][0]
+        own = next(str(d) for d in of.ds[name].dims if d not in of.table.dims)
         lines = []
         for which in (run, near):
             if which is None or not of.ended[which]:
@@ -289,5 +287,3 @@ def _limits(levers: Sequence[Lever], stops: Sequence[int], name: str) -> list[fl
         elif re.fullmatch(rf"{quoted}\.(max|min|last)\(\w+\)", one.what):
             found.append(limit)
     return found
-
-

@@ -40,14 +40,20 @@ def checked(of: Source, filters: Sequence[Mapping[str, Any]]) -> None:
     for each in filters:
         for test in each.get("tests", ()):
             if "of" in test and test["of"] not in names:
-                raise ValueError(f"the filter {each.get('text')!r} names {test['of']!r}, which "
-                                 f"is no parameter; there are {', '.join(sorted(names))}")
+                raise ValueError(
+                    f"the filter {each.get('text')!r} names {test['of']!r}, which "
+                    f"is no parameter; there are {', '.join(sorted(names))}"
+                )
             if "output" in test and test["output"] not in values:
-                raise ValueError(f"the filter {each.get('text')!r} names {test['output']!r}, "
-                                 f"which is no output; there are {', '.join(sorted(values))}")
+                raise ValueError(
+                    f"the filter {each.get('text')!r} names {test['output']!r}, "
+                    f"which is no output; there are {', '.join(sorted(values))}"
+                )
             if not {"of", "output", "outcome", "kind", "island"} & set(test):
-                raise ValueError(f"the filter {each.get('text')!r} has a test without 'of', "
-                                 "'output', 'outcome', 'kind' or 'island'")
+                raise ValueError(
+                    f"the filter {each.get('text')!r} has a test without 'of', "
+                    "'output', 'outcome', 'kind' or 'island'"
+                )
 
 
 def mask_of(
@@ -184,7 +190,7 @@ def _test_code(of: Source, stops: Sequence[int], test: Mapping[str, Any]) -> lis
     if "outcome" in test:
         return [_outcome_code(of, stops, test["outcome"])]
     analysis = "kinds" if "kind" in test else "islands"
-    number = test["island"] if "island" in test else None
+    number = test.get("island", None)
     if number is None:
         from sweepkit.views.source import judged
 
@@ -218,9 +224,7 @@ def _outcome_code(of: Source, stops: Sequence[int], outcome: str) -> str:
         return every if outcome == "pass" else f"~{every}"
     wanted = 0 if outcome == "pass" else 1
     joint = " & " if outcome == "pass" else " | "
-    parts = [
-        f"({one.code(stop)} == {wanted})" for one, stop in zip(of.levers, stops, strict=True)
-    ]
+    parts = [f"({one.code(stop)} == {wanted})" for one, stop in zip(of.levers, stops, strict=True)]
     text = parts[0] if len(parts) == 1 else f"({joint.join(parts)})"
     return text if not done else f"{text} & {done}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ PASS, ERROR = "#0F7AC0", "#C2185B"
 
 def still(engine: Engine) -> tuple[str | None, str, str]:
     """PNG as base64 (None without matplotlib), HTML and plain text of the present state."""
-    asked = engine._asked()
+    asked = engine.asked()
     overview = figures.overview(asked)
     png = _picture(engine, asked, overview)
     return png, _html(engine, asked, overview, png), _text(engine, overview)
@@ -28,9 +29,7 @@ def still(engine: Engine) -> tuple[str | None, str, str]:
 
 def _text(engine: Engine, overview: dict[str, Any]) -> str:
     tally = overview["selected"] or overview["all"]
-    return (
-        f"Explorer of {engine.source.name}: {engine.source.table.n:,} runs; {_sentence(tally)}"
-    )
+    return f"Explorer of {engine.source.name}: {engine.source.table.n:,} runs; {_sentence(tally)}"
 
 
 def _sentence(tally: dict[str, Any]) -> str:
@@ -45,9 +44,7 @@ def _sentence(tally: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _html(
-    engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: str | None
-) -> str:
+def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: str | None) -> str:
     source = engine.source
     tally = overview["selected"] or overview["all"]
     escape = html.escape
@@ -59,7 +56,7 @@ def _html(
     rows = []
     if source.levers:
         for row in deeper.kind_table(asked)["rows"][:6]:
-            where = f"{row['where']} (×{row['lift']:.1f})" if row["lift"] else ""
+            where = f"{row['where']} ({row['lift']:.1f} times)" if row["lift"] else ""
             rows.append(
                 f"<tr><td>{escape(row['text'])}</td><td style='text-align:right'>"
                 f"{row['count']:,}</td><td>{escape(where)}</td></tr>"
@@ -88,9 +85,7 @@ def _html(
     )
 
 
-def _picture(
-    engine: Engine, asked: figures.Asked, overview: dict[str, Any]
-) -> str | None:
+def _picture(engine: Engine, asked: figures.Asked, overview: dict[str, Any]) -> str | None:
     """The map and the strips of the most telling parameters, in colours for light and dark."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -103,7 +98,10 @@ def _picture(
     _map(left, engine, asked, overview)
     _strips(right, asked)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    with warnings.catch_warnings():
+        # Names may hold letters that matplotlib's font lacks; boxes for them are no reason to warn.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.savefig(buffer, format="png")
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
@@ -116,7 +114,9 @@ def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]
     layout = figures.map_cells(asked)
     nx, ny = x.n, y.n if y is not None else 1
     seen = figures.kept(asked.table, asked.sliced())
-    tally = np.bincount(layout.cell * 5 + seen.outcome, minlength=5 * layout.n).reshape(-1, ny, nx, 5)
+    tally = np.bincount(layout.cell * 5 + seen.outcome, minlength=5 * layout.n).reshape(
+        -1, ny, nx, 5
+    )
     tally = tally.sum(axis=0)
     known = tally[..., 0] + tally[..., 1]
     value, label, norm = _colour(asked, layout, seen, tally, known, ny, nx)
@@ -134,12 +134,18 @@ def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]
                 if known[j, i] and np.isfinite(value[j, i]):
                     share = image.norm(value[j, i])
                     ax.text(
-                        i + 0.5, j + 0.5, f"{value[j, i]:.3g}" if norm else f"{value[j, i]:.0f}",
-                        ha="center", va="center", fontsize=8,
+                        i + 0.5,
+                        j + 0.5,
+                        f"{value[j, i]:.3g}" if norm else f"{value[j, i]:.0f}",
+                        ha="center",
+                        va="center",
+                        fontsize=8,
                         color="#10161D" if share > 0.52 else "white",
                     )
     step = max(1, nx // 10)
-    ax.set_xticks(np.arange(nx)[::step] + 0.5, [figures.short_label(x, k) for k in range(0, nx, step)])
+    ax.set_xticks(
+        np.arange(nx)[::step] + 0.5, [figures.short_label(x, k) for k in range(0, nx, step)]
+    )
     if y is not None:
         step = max(1, ny // 12)
         ax.set_yticks(
@@ -181,8 +187,9 @@ def _plain(text: str) -> str:
 
 def _strips(ax: Any, asked: figures.Asked) -> None:
     strips = figures.held(asked)["strips"][:6]
-    ax.set_title("Pass rate by value, % (most telling first)", loc="left", fontsize=11,
-                 fontweight="bold")
+    ax.set_title(
+        "Pass rate by value, % (most telling first)", loc="left", fontsize=11, fontweight="bold"
+    )
     ax.set_ylim(len(strips) - 0.4 if strips else 1, -0.6)
     for k, strip in enumerate(strips):
         rates = [np.nan if r is None else 1 - r for r in strip["rate"]]
@@ -197,5 +204,3 @@ def _strips(ax: Any, asked: figures.Asked) -> None:
         ax.text(0.5, 0.5, "no parameter varies", ha="center", transform=ax.transAxes)
     for side in ("top", "right", "bottom"):
         ax.spines[side].set_visible(False)
-
-

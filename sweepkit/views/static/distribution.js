@@ -1,5 +1,5 @@
 // How an output is distributed: its distribution function with band and limit, quantiles by a parameter, traces.
-import { count, edges, figure, fitting, h, percent, plural, s, short, swap, ticks, united } from "./draw.js";
+import { count, edges, figure, fitting, h, percent, plural, s, short, swap, tickTexts, ticks, united } from "./draw.js";
 
 export function distributionView(app) {
   const select = h("select", { class: "btn", "aria-label": "output", data: { axis: "output" }, onchange: () => app.set({ output: select.value }) });
@@ -29,7 +29,8 @@ export function distributionView(app) {
     const svg = s("svg", { width, height: H + 44, role: "img" }), g = s("g", { transform: "translate(48,10)" }), W = width - 58;
     svg.append(g);
     const fy = (v) => H - ((v - low) / (high - low)) * H;
-    for (const t of ticks(low, high, 4)) g.append(s("path", { d: `M0 ${fy(t)}H${W}`, stroke: "var(--sk-line-2)" }), s("text", { x: -6, y: fy(t) + 4, "text-anchor": "end" }, unit === "%" ? percent(t) : figure(t, 3)));
+    const marks = ticks(low, high, 4), texts = unit === "%" ? marks.map((t) => percent(t)) : tickTexts(marks);
+    marks.forEach((t, i) => g.append(s("path", { d: `M0 ${fy(t)}H${W}`, stroke: "var(--sk-line-2)" }), s("text", { x: -6, y: fy(t) + 4, "text-anchor": "end" }, texts[i])));
     return { svg, g, W, fy };
   }
 
@@ -54,7 +55,8 @@ export function distributionView(app) {
       const left = fx(limit) > W / 2;
       g.append(s("text", { x: fx(limit) + (left ? -5 : 5), y: 10, "text-anchor": left ? "end" : "start", class: "strong" }, `limit ${figure(limit)}`));
     }
-    ticks(x0, x1, 4).forEach((v) => g.append(s("path", { d: `M${fx(v)} ${H}v4`, stroke: "var(--sk-edge)" }), s("text", { x: fx(v), y: H + 16, "text-anchor": "middle" }, figure(v, 3))));
+    const marks = ticks(x0, x1, 4), texts = tickTexts(marks), fits = fitting(marks.map(fx), texts);
+    marks.forEach((v, i) => { g.append(s("path", { d: `M${fx(v)} ${H}v4`, stroke: "var(--sk-edge)" })); if (fits[i]) g.append(s("text", { x: fx(v), y: H + 16, "text-anchor": "middle" }, texts[i])); });
     g.append(s("text", { x: W / 2, y: H + 31, "text-anchor": "middle", class: "axis" }, short(`${data.output}${data.units ? `, ${data.units}` : ""}`, Math.floor(W / 6))));
     svg.setAttribute("aria-label", `distribution function of ${data.output}`);
     svg.addEventListener("mousemove", (e) => {
@@ -106,7 +108,8 @@ export function distributionView(app) {
     for (const [a, b, o] of [[0, 4, 0.35], [1, 3, 0.6]]) g.append(s("path", { d: `M${pts(f.q[b]).join("L")}L${pts(f.q[a]).reverse().join("L")}Z`, fill: "var(--sk-pending)", opacity: o }));
     g.append(s("path", { d: `M${pts(f.q[2]).join("L")}`, fill: "none", stroke: "var(--sk-ink)", "stroke-width": 1.6 }));
     if (own) { const kind = record.outcome; g.append(s("path", { d: `M${own.x.map((v, i) => (own.y[i] === null || v > x1 ? null : `${fx(v).toFixed(1)} ${fy(own.y[i]).toFixed(1)}`)).filter(Boolean).join("L")}`, fill: "none", stroke: `var(--sk-${kind})`, "stroke-width": 2 })); }
-    ticks(x0, x1, 4).forEach((v) => g.append(s("text", { x: fx(v), y: H + 16, "text-anchor": "middle" }, figure(v, 3))));
+    const marks = ticks(x0, x1, 4), texts = tickTexts(marks);
+    marks.forEach((v, i) => g.append(s("text", { x: fx(v), y: H + 16, "text-anchor": "middle" }, texts[i])));
     g.append(s("text", { x: W / 2, y: H + 31, "text-anchor": "middle", class: "axis" }, f.along));
     svg.setAttribute("aria-label", `quantiles of the trace ${f.name}`);
     return h("figure", {}, h("figcaption", {}, `Trace ${short(f.name, 18)}${f.units ? `, ${f.units}` : ""}: 5 to 95 % of ${f.drawn < f.of ? `${count(f.drawn)} sampled runs of ${count(f.of)}` : plural(f.of, "run")}${own ? "; coloured: open run" : ""}`), svg);

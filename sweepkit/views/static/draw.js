@@ -218,6 +218,15 @@ export function ticks(low, high, wanted = 4) {
   return found;
 }
 
+// Labels of ticks: as many digits as their step needs.
+export function tickTexts(values) {
+  const step = values.length > 1 ? Math.abs(values[1] - values[0]) : 0, size = Math.max(...values.map(Math.abs), 0);
+  if (!step || size >= 1e5 || size < 1e-3) return values.map((v) => figure(v, 3));
+  const digits = Math.max(0, Math.min(8, Math.ceil(-Math.log10(step) - 1e-9)));
+  const fine = values.every((v) => Math.abs(v - Number(v.toFixed(digits))) < step * 1e-6) ? digits : digits + 1;
+  return values.map((v) => v.toFixed(fine).replace("-", "−"));
+}
+
 // Which labels fit beside each other: positions in pixels, texts, space between them.
 export function fitting(at, texts, room = 8, size = 6.3) {
   let last = -Infinity;

@@ -9,7 +9,7 @@ export function headerView(app) {
   function badge(data) {
     const { progress, all } = data;
     if (progress.pending) return h("span", { class: "badge", title: app.meta.bases[all.basis] || "" }, glyph("pending"), `in progress ${Math.floor(100 * progress.share)} %`);
-    const text = { census: "exact on this grid", "nothing has run": "nothing has run" }[all.basis] || all.basis;
+    const text = { census: "exact on this grid", replicates: "sampled replicates", clusters: "sampled points", bounds: "bounds only" }[all.basis] || all.basis;
     return h("span", { class: "badge", title: app.meta.bases[all.basis] || "" }, text);
   }
 

@@ -26,7 +26,7 @@ export function kindsView(app) {
 
 export function islandsView(app) {
   const note = h("span", { class: "xs muted" }), body = h("div", { class: "table" });
-  const el = h("section", { class: "card islands-card", data: { view: "islands" } }, h("div", { class: "head" }, h("h2", {}, "Islands"), note), body);
+  const el = h("section", { class: "card wide islands-card", data: { view: "islands" } }, h("div", { class: "head" }, h("h2", {}, "Islands"), note), body);
 
   function draw() {
     const data = app.part("islands");

@@ -11,7 +11,7 @@ export function mapView(app) {
   const el = h(
     "section", { class: "card map-card", data: { view: "map" } },
     h("div", { class: "head" }, h("h2", {}, "Failure map"), h("span", { class: "seg", role: "group", "aria-label": "Layout" }, one, many)),
-    h("div", { class: "row2" }, selects, about), why, plot, legend, sliders,
+    h("div", { class: "row2" }, selects, about), plot, legend, why, sliders,
   );
   let madeFor = "";
 
@@ -84,7 +84,7 @@ export function mapView(app) {
     const left = y ? Math.min(96, 24 + 6.4 * Math.max(...y.labels.map((t) => Math.min(12, t.length)))) : 12, gap = 14;
     const w = (wide - left - 8 - gap * (across - 1)) / across;
     const rows = Math.ceil(panels / across);
-    const tall = !y ? 70 : by ? Math.max(90, Math.min(190, 280 / Math.min(rows, 2))) : Math.max(120, Math.min(300, 36 * y.n + 60));
+    const tall = !y ? 70 : by ? Math.max(90, Math.min(190, 280 / Math.min(rows, 2))) : Math.max(120, Math.min(300, 60 * y.n + 60));
     const head = by ? 20 : 4, foot = 24, step = tall + head + foot;
     const turned = turn(x, w);
     const below = turned ? 44 : 0;
@@ -120,13 +120,14 @@ export function mapView(app) {
   }
 
   function empty(cells) {
-    const data = app.part("overview"), tally = data.selected || data.all, known = tally.pass + tally.fail;
+    const sum = (name) => cells[name].reduce((a, b) => a + b, 0), pass = sum("pass"), fail = sum("fail"), error = sum("error"), pending = sum("pending"), known = pass + fail;
     let text = "";
-    if (app.state.filters.length && !known && !tally.error && !tally.pending) text = "No run matches all filters; remove one.";
-    else if (!known && tally.error) text = "No run has finished with outputs: all that ended errored. Kinds, below, says how.";
+    if (!known && !error && !pending) text = app.state.filters.length ? "No run matches all filters; remove one." : "No run is at these values of the sliders.";
+    else if (!known && error) text = "No run has finished with outputs: all that ended errored. Kinds, below, says how.";
     else if (!known) text = "No run has finished yet, so there is no rate to show.";
-    else if (!cells.value && app.meta.levers.length && !tally.fail) text = "Every finished run passes. Move a limit above to see where runs come close.";
-    else if (!cells.value && app.meta.levers.length && !tally.pass) text = "Every finished run fails. Move a limit above, or colour by margin, to see which come close.";
+    else if (!cells.value && app.meta.levers.length && !fail) text = "Every finished run passes. Move a limit above to see where runs come close.";
+    else if (!cells.value && app.meta.levers.length && !pass) text = "Every finished run fails. Move a limit above, or colour by margin, to see which come close.";
+    else if (!cells.value && !app.meta.levers.length) text = "Nothing says which runs fail, so every finished run counts as passing.";
     if (cells.value && cells.value.low === null) text = `${cells.value.name} has no number in any finished run.`;
     why.textContent = text;
     why.hidden = !text;

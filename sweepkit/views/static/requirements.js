@@ -1,5 +1,5 @@
 // Requirements as sliders: a limit filters nothing, it changes what fails everywhere at once.
-import { count, figure, h, plural, s, swap, united, unpack } from "./draw.js";
+import { count, figure, h, s, swap, united, unpack } from "./draw.js";
 
 const BARS = 50;
 const SIGNS = { ">=": "≥", "<=": "≤", ">": ">", "<": "<" };
@@ -111,7 +111,7 @@ export function requirementsView(app) {
     for (let j = stop - step; j >= 0 && j < passing.length; j -= step) {
       if (passing[j] !== now) return [`none flipped; first at ${united(figure(r.stops[j]), r.units)}: `, h("b", {}, count(Math.abs(passing[j] - now)))];
     }
-    return [`none flipped, and none would: ${plural(now, "run")} pass anywhere`];
+    return ["none flipped; no limit would flip any"];
   }
   return { el, draw, moves: true };
 }

@@ -1,5 +1,5 @@
 // The run: what it was given, what became of it, its log and traceback, and what would make it pass.
-import { VERBS, count, figure, glyph, h, plural, s, short, status, swap, ticks, united } from "./draw.js";
+import { VERBS, count, figure, glyph, h, plural, s, short, status, swap, tickTexts, ticks, united } from "./draw.js";
 
 export function runView(app) {
   const el = h("aside", { class: "card run-card", data: { view: "run" }, "aria-label": "The run" });
@@ -65,7 +65,7 @@ export function runView(app) {
 
   function outputs(data) {
     const seen = new Set(data.margins.map((m) => m.what)), rest = data.outputs.filter(([n, v]) => v !== null || !seen.has(n)).slice(0, 12);
-    if (!rest.length || data.outcome === "pending") return null;
+    if (!rest.length || data.outcome === "pending" || data.outcome === "error") return null;
     return [h("h3", {}, "Outputs"), h("table", { class: "params" }, rest.map(([n, v, u]) => h("tr", {}, h("td", { title: n }, short(n, 20)), h("td", { class: "r" }, v === null ? "NaN" : figure(v, 5)), h("td", { class: "muted" }, u))))];
   }
 
@@ -95,9 +95,10 @@ export function runView(app) {
       else g.append(s("rect", { y: fy(limit), width: W, height: Math.max(0, H - fy(limit)), fill: "var(--sk-fail-soft)" }));
     }
     for (const limit of t.limits) g.append(s("path", { d: `M0 ${fy(limit)}H${W}`, stroke: "var(--sk-ink)", "stroke-dasharray": "5 3" }));
-    for (const v of ticks(low, high, 3)) g.append(s("path", { d: `M0 ${fy(v)}H${W}`, stroke: "var(--sk-line-2)" }), s("text", { x: -6, y: fy(v) + 4, "text-anchor": "end" }, figure(v, 3)));
+    const up = ticks(low, high, 3), texts = tickTexts(up);
+    up.forEach((v, i) => g.append(s("path", { d: `M0 ${fy(v)}H${W}`, stroke: "var(--sk-line-2)" }), s("text", { x: -6, y: fy(v) + 4, "text-anchor": "end" }, texts[i])));
     ticks(x0, x1, 3).forEach((v, i, all) => g.append(s("path", { d: `M${fx(v)} ${H}v4`, stroke: "var(--sk-edge)" }), s("text", { x: fx(v), y: H + 16, "text-anchor": i === all.length - 1 && fx(v) > W - 20 ? "end" : "middle" }, i === all.length - 1 ? `${figure(v)} ${t.along_units || t.along}` : figure(v))));
-    const path = (l) => { let d = "", up = true; l.x.forEach((v, i) => { if (l.y[i] === null) { up = true; return; } d += `${up ? "M" : "L"}${fx(v).toFixed(1)} ${fy(l.y[i]).toFixed(1)}`; up = false; }); return d; };
+    const path = (l) => { let d = "", lifted = true; l.x.forEach((v, i) => { if (l.y[i] === null) { lifted = true; return; } d += `${lifted ? "M" : "L"}${fx(v).toFixed(1)} ${fy(l.y[i]).toFixed(1)}`; lifted = false; }); return d; };
     for (const l of t.lines.slice().reverse()) g.append(s("path", { d: path(l), fill: "none", stroke: l.run === data.run ? `var(--sk-${data.outcome})` : "var(--sk-pass-text)", "stroke-width": l.run === data.run ? 2.2 : 1.4 }));
     return svg;
   }
