@@ -16,7 +16,7 @@ import xarray as xr
 from sweepkit.views.bundle import module
 from sweepkit.views.engine import Engine
 
-__all__ = ["component", "page"]
+__all__ = ["component", "page", "serve"]
 
 
 class Component(pn.custom.AnyWidgetComponent):
@@ -82,4 +82,30 @@ def page(
         title=engine.source.name,
         main=[component(engine)],
         dark_theme=theme == "dark",
+        theme_config={
+            "light": {"palette": {"primary": {"main": "#18202B"}}},
+            "dark": {"palette": {"primary": {"main": "#98A4B3"}}},
+        },
     )
+
+
+def serve(
+    ds: xr.Dataset | str | os.PathLike[str],
+    *,
+    requirements: Any = None,
+    port: int = 0,
+    show: bool = True,
+) -> Any:
+    """Serve the page on this machine alone, until it is interrupted.
+
+    Parameters
+    ----------
+    ds, requirements
+        As of `page`.
+    port : int
+        0 for any that is free.
+    show : bool
+        Whether to open a browser.
+    """
+    made = partial(page, ds, requirements=requirements)
+    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show)

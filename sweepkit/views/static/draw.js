@@ -2,8 +2,13 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+const TAKES_KEYS = new Set(["button", "input", "select", "summary", "pre", "tr"]);
+
 export function h(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  const node = fill(document.createElement(tag), attributes, children);
+  // JupyterLab takes keys for itself unless the focused element itself says not to.
+  if (TAKES_KEYS.has(tag)) node.dataset.lmSuppressShortcuts = "true";
+  return node;
 }
 
 export function s(tag, attributes = {}, ...children) {

@@ -66,7 +66,7 @@ export function heldView(app) {
       app.tip(e.clientX, e.clientY, ...rows);
     });
     svg.addEventListener("mouseleave", () => app.untip());
-    return h("div", { class: "strip", data: { name: t.name } }, h("div", { class: "nm" }, h("b", { title: p.about || t.name }, short(t.name, 15)), h("div", { class: "xs muted" }, p.units || (p.role === "replicate" ? "replicate" : " ")), shares(t)), svg);
+    return h("div", { class: "strip", data: { name: t.name } }, h("div", { class: "nm" }, h("b", { title: p.about || t.name }, short(t.name, 15)), h("div", { class: "xs muted units" }, p.units || (p.role === "replicate" ? "replicate" : "")), shares(t)), svg);
   }
 
   // S1 inside ST; where these are unknown, the distance between passed and failed.

@@ -30,7 +30,7 @@ export function mapView(app) {
     const { x, y, by, show } = app.state, key = JSON.stringify([x, y, by, show, app.meta.params.map((p) => [p.name, p.n]), app.meta.outputs]);
     if (key === madeFor) return;
     madeFor = key;
-    const names = several().map((p) => p.name);
+    const names = several().map((p) => p.name), focus = el.getRootNode().activeElement, kept = el.contains(focus) ? focus.dataset.axis || focus.dataset.slider : null;
     const select = (axis, value, none, label) => h("select", { class: "btn", "aria-label": label, data: { axis }, onchange: (e) => choose(axis, e.target.value) }, none ? h("option", { value: "" }, "none") : null, (names.includes(value) || !value ? names : [value, ...names]).map((n) => h("option", { value: n, selected: n === value }, n)));
     const shows = [["rate", "failure rate"], ["status", "status"], ...app.meta.levers.filter((r) => r.movable).map((r) => [`margin:${r.name}`, `margin of ${r.what}`]), ...app.meta.outputs.map(([n]) => [`output:${n}`, `mean ${n}`])];
     swap(
@@ -48,6 +48,7 @@ export function mapView(app) {
       const input = h("input", { type: "range", min: -1, max: p.n - 1, step: 1, data: { slider: p.name, lmSuppressShortcuts: "true" }, "aria-label": `${p.name}: left end averages over all values`, oninput: () => { app.dragging = true; slide(p, Number(input.value)); }, onchange: () => { app.dragging = false; app.draw(); } });
       return h("label", { class: "slice", data: { name: p.name } }, h("span", { class: "nm" }, p.name), input, said);
     }));
+    if (kept) el.querySelector(`[data-axis="${CSS.escape(kept)}"], [data-slider="${CSS.escape(kept)}"]`)?.focus({ preventScroll: true });
   }
 
   function slide(p, code) {
@@ -81,7 +82,7 @@ export function mapView(app) {
     const focus = plot.getRootNode().activeElement?.closest?.(".hit"), at = focus && plot.contains(focus) ? focus.dataset.i : null;
     const hatched = hatch();
     const panels = by ? by.n : 1, across = by ? (panels > 4 && wide > 640 ? 3 : panels > 1 ? 2 : 1) : 1;
-    const left = y ? Math.min(96, 24 + 6.4 * Math.max(...y.labels.map((t) => Math.min(12, t.length)))) : 12, gap = 14;
+    const left = y ? Math.min(100, 34 + 6.4 * Math.max(...y.labels.map((t) => Math.min(12, t.length)))) : 12, gap = 14;
     const w = (wide - left - 8 - gap * (across - 1)) / across;
     const rows = Math.ceil(panels / across);
     const tall = !y ? 70 : by ? Math.max(90, Math.min(190, 280 / Math.min(rows, 2))) : Math.max(120, Math.min(300, 60 * y.n + 60));

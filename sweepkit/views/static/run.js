@@ -94,10 +94,10 @@ export function runView(app) {
       if (limit >= 0) g.append(s("rect", { y: 0, width: W, height: Math.max(0, fy(limit)), fill: "var(--sk-fail-soft)" }));
       else g.append(s("rect", { y: fy(limit), width: W, height: Math.max(0, H - fy(limit)), fill: "var(--sk-fail-soft)" }));
     }
-    for (const limit of t.limits) g.append(s("path", { d: `M0 ${fy(limit)}H${W}`, stroke: "var(--sk-ink)", "stroke-dasharray": "5 3" }));
     const up = ticks(low, high, 3), texts = tickTexts(up);
     up.forEach((v, i) => g.append(s("path", { d: `M0 ${fy(v)}H${W}`, stroke: "var(--sk-line-2)" }), s("text", { x: -6, y: fy(v) + 4, "text-anchor": "end" }, texts[i])));
     ticks(x0, x1, 3).forEach((v, i, all) => g.append(s("path", { d: `M${fx(v)} ${H}v4`, stroke: "var(--sk-edge)" }), s("text", { x: fx(v), y: H + 16, "text-anchor": i === all.length - 1 && fx(v) > W - 20 ? "end" : "middle" }, i === all.length - 1 ? `${figure(v)} ${t.along_units || t.along}` : figure(v))));
+    for (const limit of t.limits) g.append(s("path", { d: `M0 ${fy(limit)}H${W}`, stroke: "var(--sk-ink)", "stroke-dasharray": "5 3" }));
     const path = (l) => { let d = "", lifted = true; l.x.forEach((v, i) => { if (l.y[i] === null) { lifted = true; return; } d += `${lifted ? "M" : "L"}${fx(v).toFixed(1)} ${fy(l.y[i]).toFixed(1)}`; lifted = false; }); return d; };
     for (const l of t.lines.slice().reverse()) g.append(s("path", { d: path(l), fill: "none", stroke: l.run === data.run ? `var(--sk-${data.outcome})` : "var(--sk-pass-text)", "stroke-width": l.run === data.run ? 2.2 : 1.4 }));
     return svg;
