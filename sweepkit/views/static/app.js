@@ -207,6 +207,7 @@ export class App {
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
+      if (!this.root.clientWidth) return; // not on the screen: it is drawn when it gets a width
       const light = this.pendingDrag;
       for (const view of this.views) if (!light || view.moves) view.draw(light);
       this.root.dataset.drawn = String(Number(this.root.dataset.drawn || 0) + 1);

@@ -66,7 +66,7 @@ function render({ model, el }) {
   let width = 0;
   const resize = new ResizeObserver(() => {
     const now = Math.round(root.clientWidth);
-    if (now && now !== width) { width = now; if (app.meta) app.draw(); }
+    if (now !== width) { width = now; if (now && app.meta) app.draw(); }
     theme();
   });
   resize.observe(root);
