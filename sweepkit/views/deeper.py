@@ -42,7 +42,7 @@ def kind_table(asked: Asked) -> dict[str, Any]:
         rows.append(
             {
                 "key": list(key),
-                "text": key[1] or "within the declared limits, beyond a moved one",
+                "text": _said(asked, key[0], key[1]),
                 "family": key[0],
                 "frame": key[2],
                 "count": int(found["count"].values[k]),
@@ -55,6 +55,19 @@ def kind_table(asked: Asked) -> dict[str, Any]:
         )
     rows.sort(key=lambda row: -row["selected"])
     return {"rows": rows[:MAX_ROWS], "total": len(rows), "why": ""}
+
+
+def _said(asked: Asked, family: str, template: str) -> str:
+    """A kind in words: of requirements, with the limits that are in force."""
+    if family != "requirement":
+        return template
+    if not template:
+        return "within the declared limits, beyond a moved one"
+    for one, stop in zip(asked.of.levers, asked.stops, strict=True):
+        moved = one.moved(stop)
+        if moved is not None and one.requirement is not None and one.name == one.requirement.text:
+            template = template.replace(f"not {one.name}", f"not {moved.text}")
+    return template
 
 
 def _first_inside(labels: NDArray[np.int64], mask: Bools | None, n: int) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from sweepkit.analysis import Suggestion, UnanswerableError, suggest
 from sweepkit.analysis.table import FAILED, PENDING, Table
 from sweepkit.views import deeper, figures
 from sweepkit.views.figures import Asked
-from sweepkit.views.levers import with_stop
+from sweepkit.views.levers import on_the_stops_of, with_stop
 from sweepkit.views.record import record
 from sweepkit.views.selection import checked, code_of, mask_of, remapped
 from sweepkit.views.source import Source, judged, marks, source
@@ -328,8 +329,6 @@ class Engine:
             if float(limit) not in levers[k].stops:
                 levers[k] = with_stop(levers[k], float(limit))
         if any(a is not b for a, b in zip(levers, self.source.levers, strict=True)):
-            from dataclasses import replace
-
             self.source = replace(self.source, levers=tuple(levers))
             self._tell({"meta": self._meta()})
 
@@ -363,7 +362,9 @@ class Engine:
             log.debug("the store cannot be read just now", exc_info=True)
             return True
         with self._lock:
-            old, self.source, self._seen = self.source, new, seen
+            old, self._seen = self.source, seen
+            levers = zip(new.levers, old.levers, strict=True)
+            self.source = replace(new, levers=tuple(on_the_stops_of(a, b) for a, b in levers))
             self._from_browser = True
             try:
                 self.state.filters = remapped(old, new, self.state.filters)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sweepkit.reading import failed, margin
 from sweepkit.requirements import Requirement
 
-__all__ = ["Lever", "lever", "outcome_lever", "with_stop"]
+__all__ = ["Lever", "lever", "on_the_stops_of", "outcome_lever", "with_stop"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -165,6 +165,15 @@ def with_stop(made: Lever, limit: float) -> Lever:
         raise ValueError(f"the limit of {made.name!r} is {limit}; it is a finite number")
     stops = np.unique(np.append(made.stops, limit))
     return _coded(replace(made, stops=stops), float(made.stops[made.declared]))
+
+
+def on_the_stops_of(made: Lever, old: Lever) -> Lever:
+    """The same lever with another's stops where these span it, so that its scale does not move."""
+    same = made.requirement == old.requirement and made.movable and old.movable
+    if not same or old.stops[0] > made.stops[0] or old.stops[-1] < made.stops[-1]:
+        return made
+    limit = float(made.stops[made.declared])
+    return _coded(replace(made, stops=np.unique(np.append(old.stops, limit))), limit)
 
 
 def _fixed(requirement: Requirement | None, name: str, known: Floats) -> Lever:

@@ -62,15 +62,20 @@ export class App {
   }
 
   hello({ meta, state, overview }, news = false) {
-    const before = this.state;
+    const before = this.state, levers = this.meta?.levers;
     this.meta = meta;
     this.state = state;
     if (news && before) {
       this.state = { ...state, run: before.run ?? state.run };
       this.asked = {};
       for (const name of Object.keys(this.parts)) this.parts[name].key = "old";
-      const same = before.stops.length === state.stops.length && before.filters.length === state.filters.length;
-      if (same) this.state = { ...this.state, stops: before.stops, x: before.x, y: before.y, by: before.by, at: state.at, show: before.show };
+      // The limits stay where they are, whatever stops there are now.
+      const stops = meta.levers.map((r, k) => {
+        const limit = levers[k]?.stops[before.stops[k]];
+        return limit === undefined ? state.stops[k] : r.stops.reduce((best, v, i) => (Math.abs(v - limit) < Math.abs(r.stops[best] - limit) ? i : best), 0);
+      });
+      const { x, y, by, show } = before;
+      this.state = { ...this.state, stops, x, y, by, show };
     }
     this.parts.overview = { key: news ? "old" : this.key(), data: overview };
     if (!news) this.build();

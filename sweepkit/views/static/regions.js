@@ -53,7 +53,7 @@ export function regionsView(app) {
     const picked = active();
     return [
       data.why ? h("p", { class: "note-line" }, data.why) : null,
-      h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Box"), h("th", { class: "r" }, "covers"), h("th", { class: "r" }, "fail"), h("th", { class: "r" }, "runs"), h("th", {}))), h("tbody", {}, data.boxes.map((b, i) => h("tr", {}, h("td", { title: b.text }, b.text, b.confirmed ? null : h("span", { class: "xs muted" }, " not confirmed on held-out runs")), h("td", { class: "r" }, `${percent(b.coverage)} %`), h("td", { class: "r" }, `${percent(b.density)} %`), h("td", { class: "r" }, count(b.n)), h("td", { class: "r" }, h("button", { class: "btn", type: "button", data: { f: `box-${i}` }, "aria-pressed": String(Boolean(picked && JSON.stringify(picked.tests) === JSON.stringify(b.limits))), onclick: () => snap(b.limits) }, "Snap")))))),
+      h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Box"), h("th", { class: "r" }, "covers"), h("th", { class: "r" }, "fail"), h("th", { class: "r" }, "runs"), h("th", {}))), h("tbody", {}, data.boxes.map((b, i) => h("tr", {}, h("td", { title: b.text }, b.text, b.confirmed ? null : h("span", { class: "xs muted" }, " not confirmed on held-out runs")), h("td", { class: "r" }, `${percent(b.coverage)} %`), h("td", { class: "r" }, `${percent(b.density)} %`), h("td", { class: "r" }, count(b.n)), h("td", { class: "r" }, !b.limits.length ? null : h("button", { class: "btn", type: "button", data: { f: `box-${i}` }, "aria-pressed": String(Boolean(picked && JSON.stringify(picked.tests) === JSON.stringify(b.limits))), onclick: () => snap(b.limits) }, "Snap")))))),
     ];
   }
 
