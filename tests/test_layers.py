@@ -111,8 +111,6 @@ HEAVY = {
     "matplotlib",
     "panel",
     "panel_material_ui",
-    "param",
-    "traitlets",
 }
 MAY_BE_HEAVY = {"executors", "views"}
 
@@ -124,10 +122,12 @@ FOREIGN = {
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"stores"},
     "joblib": {"executors", "fleet"},
+    "param": {"views"},
     "psutil": {"executors", "fleet", "pool"},
     "sklearn": {"analysis"},
     "threadpoolctl": {"executors", "fleet"},
     "tqdm": {"views"},
+    "traitlets": {"views"},
     "zarr": {"reading", "stores"},
 }
 """Other libraries and the modules and folders that may import them."""

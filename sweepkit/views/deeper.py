@@ -37,7 +37,7 @@ def kind_table(asked: Asked) -> dict[str, Any]:
     inside = labels if mask is None else labels[mask]
     mine = np.bincount(inside, minlength=len(known) + 1)
     first = _first_inside(labels, mask, len(known))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for k, key in enumerate(known):
         rows.append(
             {

@@ -484,10 +484,10 @@ def pair_matrix(asked: Asked) -> dict[str, Any]:
     try:
         table_ = pairs(t, bins=8)
         for row in table_.drop_duplicates("rank").itertuples():
-            joint[frozenset((str(row.parameter), str(row.other)))] = float(row.joint)
+            joint[frozenset((str(row.parameter), str(row.other)))] = float(row.joint)  # type: ignore[arg-type]
     except UnanswerableError as error:
         why = str(error)
-    found = []
+    found: list[dict[str, Any]] = []
     for i, a in enumerate(several):
         for b in several[i + 1 :]:
             x, y = a.coarser(PAIR_BINS), b.coarser(PAIR_BINS)

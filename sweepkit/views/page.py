@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import panel as pn
-import panel_material_ui as pmui
 import param
 import xarray as xr
+from panel_material_ui.template.base import Page
 
 from sweepkit.views.bundle import module
 from sweepkit.views.engine import Engine
@@ -78,7 +78,7 @@ def page(
     """
     engine = Engine(ds, requirements=requirements, replay=replay)
     engine.state.theme = theme
-    return pmui.Page(
+    made: pn.viewable.Viewable = Page(
         title=engine.source.name,
         main=[component(engine)],
         dark_theme=theme == "dark",
@@ -87,6 +87,7 @@ def page(
             "dark": {"palette": {"primary": {"main": "#98A4B3"}}},
         },
     )
+    return made
 
 
 def serve(

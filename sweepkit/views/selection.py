@@ -75,7 +75,7 @@ def _test_mask(of: Source, t: Table, test: Mapping[str, Any]) -> Bools:
         p = of[test["of"]]
         wanted = np.zeros(p.n, dtype=bool)
         wanted[[c for c in test["codes"] if 0 <= c < p.n]] = True
-        return wanted[p.codes]
+        return np.asarray(wanted[p.codes])
     if "of" in test:
         raw = of.table.raw(test["of"])
         return np.asarray((raw >= test["low"]) & (raw <= test["high"]))

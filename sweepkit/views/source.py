@@ -78,7 +78,7 @@ class Source:
     @cached_property
     def ended(self) -> Bools:
         """Whether a run is done, so that its outputs can be judged."""
-        return self.base == PASSED
+        return np.asarray(self.base == PASSED)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import param
 
 __all__ = ["State"]
@@ -23,5 +25,5 @@ class State(param.Parameterized):
     limits = param.Dict(default={}, doc="Requirement's name to its limit; declared where missing.")
     filters = param.List(default=[], item_type=dict, doc="What is selected; combined by 'and'.")
     run = param.Integer(default=None, allow_None=True, doc="Open run, by flat position in C order.")
-    theme = param.Selector(default="auto", objects=["auto", "light", "dark"])
+    theme: Any = param.Selector(default="auto", objects=["auto", "light", "dark"])
     output = param.String(default="", doc="Output whose distribution is shown.")

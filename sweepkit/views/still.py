@@ -13,6 +13,7 @@ import numpy as np
 from sweepkit.analysis.counts import MEANINGS
 from sweepkit.views import deeper, figures
 from sweepkit.views.engine import Engine
+from sweepkit.views.source import kept
 
 __all__ = ["still"]
 
@@ -113,7 +114,7 @@ def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]
     y = source[engine.state.y] if engine.state.y else None
     layout = figures.map_cells(asked)
     nx, ny = x.n, y.n if y is not None else 1
-    seen = figures.kept(asked.table, asked.sliced())
+    seen = kept(asked.table, asked.sliced())
     tally = np.bincount(layout.cell * 5 + seen.outcome, minlength=5 * layout.n).reshape(
         -1, ny, nx, 5
     )
