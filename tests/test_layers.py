@@ -86,6 +86,7 @@ SHARED = {
     },
     "views": {
         "bundle",
+        "captions",
         "deeper",
         "engine",
         "figures",

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
 from sweepkit.analysis.table import FAILED, PENDING, Table
-from sweepkit.views import deeper, figures
+from sweepkit.views import captions, deeper, figures
 from sweepkit.views.figures import Asked
 from sweepkit.views.levers import on_the_stops_of, with_stop
 from sweepkit.views.record import record
 from sweepkit.views.selection import checked, code_of, mask_of, remapped
-from sweepkit.views.source import Source, judged, marks, source
+from sweepkit.views.source import Source, judged, kept, marks, source
 from sweepkit.views.state import State
 
 __all__ = ["Engine"]
@@ -60,7 +60,7 @@ class Engine:
         self.replay = replay
         self.source = source(data, requirements)
         self.state = State()
-        self.state.x, self.state.y = figures.defaults(self.source)
+        self.state.x, self.state.y = captions.defaults(self.source)
         if not self.source.levers and self.source.outputs:
             self.state.show = f"output:{self.source.outputs[0]}"
         self._lock = threading.RLock()
@@ -108,8 +108,11 @@ class Engine:
         return code_of(self.source, self.stops, self.state.filters)
 
     def suggest(self, n: int, goal: Any) -> Suggestion:
-        """Points to run next, among the selected runs and at the limits in force."""
-        return suggest(self.asked().chosen, n, goal)
+        """Points to run next, within the selected parameters and at the limits in force."""
+        # What came out is what is asked about: filters on outcomes would leave nothing to tell.
+        filters = [f for f in self.state.filters if all("of" in test for test in f["tests"])]
+        mask = mask_of(self.source, self.table, filters)
+        return suggest(kept(self.table, mask), n, goal)
 
     def asked(self) -> Asked:
         """The runs as they are judged, selected and shown now."""
@@ -157,7 +160,7 @@ class Engine:
 
     def _meta(self) -> dict[str, Any]:
         replayed = self.replay is not None
-        return {**figures.meta(self.source), "replay": replayed, "theme": self.state.theme}
+        return {**captions.meta(self.source), "replay": replayed, "theme": self.state.theme}
 
     def _state(self) -> dict[str, Any]:
         state = {name: getattr(self.state, name) for name in STATE_NAMES}

@@ -88,7 +88,7 @@ class Explorer(anywidget.AnyWidget):
         return self._engine.code()
 
     def suggest(self, n: int = 100, goal: str = "boundary") -> Suggestion:
-        """Points to run next, among the selected runs and at the limits in force.
+        """Points to run next, within the selected parameters and at the limits in force.
 
         Parameters
         ----------

@@ -12,6 +12,7 @@ import numpy as np
 
 from sweepkit.analysis.counts import MEANINGS
 from sweepkit.views import deeper, figures
+from sweepkit.views.captions import short_label
 from sweepkit.views.engine import Engine
 from sweepkit.views.source import kept
 
@@ -144,14 +145,10 @@ def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]
                         color="#10161D" if share > 0.52 else "white",
                     )
     step = max(1, nx // 10)
-    ax.set_xticks(
-        np.arange(nx)[::step] + 0.5, [figures.short_label(x, k) for k in range(0, nx, step)]
-    )
+    ax.set_xticks(np.arange(nx)[::step] + 0.5, [short_label(x, k) for k in range(0, nx, step)])
     if y is not None:
         step = max(1, ny // 12)
-        ax.set_yticks(
-            np.arange(ny)[::step] + 0.5, [figures.short_label(y, k) for k in range(0, ny, step)]
-        )
+        ax.set_yticks(np.arange(ny)[::step] + 0.5, [short_label(y, k) for k in range(0, ny, step)])
         ax.set_ylabel(_plain(f"{y.name}{', ' + y.units if y.units else ''}"))
     else:
         ax.set_yticks([])

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
-from sweepkit.views import deeper, figures
+from sweepkit.views import captions, deeper, figures
 from sweepkit.views.engine import Engine
 from sweepkit.views.record import record
 from tests.poles import HOSTILE, stored
@@ -128,7 +128,7 @@ def test_rates_and_bounds_are_those_of_the_analysis(engine: Engine, path: Path) 
 
 def test_every_part_goes_to_json_in_any_state(engine: Engine) -> None:
     parts = [
-        figures.meta(engine.source),
+        captions.meta(engine.source),
         figures.overview(engine.asked()),
         figures.drags(engine.asked()),
         figures.held(engine.asked()),

@@ -9,7 +9,7 @@ export function regionsView(app) {
   function draw() {
     const data = app.part("regions");
     if (!data) { swap(body, h("p", { class: "empty" }, "Searching …")); return; }
-    if (!data.boxes?.length && !data.front?.length) { swap(body, h("p", { class: "empty" }, data.why)); return; }
+    if (!data.boxes?.length && !data.front?.length) { swap(body, h("p", { class: "empty" }, data.why), h("div", {}, sliders())); return; }
     const focus = body.getRootNode().activeElement?.dataset?.f;
     swap(body, front(data), h("div", {}, list(data), sliders()));
     if (focus) body.querySelector(`[data-f="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
