@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -269,11 +270,23 @@ class Engine:
     def _replayed(self, run: int) -> dict[str, Any]:
         if self.replay is None:
             return {"run": run, "text": "no simulator at hand: sk.explore(ds, replay=...)"}
-        came = self.replay(run)
+        try:
+            came = self.replay(run)
+        except Exception as error:  # whatever the user's simulator raises is the answer
+            sys.last_type, sys.last_value, sys.last_traceback = (  # for %debug
+                type(error),
+                error,
+                error.__traceback__,
+            )
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            told = record(self.source, self.table, run, self.stops, None)["error"]
+            same = bool(told) and text == told
+            return {"run": run, "text": f"raised {text}; %debug opens it", "same": same}
         if isinstance(came, Mapping):
             return {"run": run, "text": str(came.get("text", "")), "same": came.get("same")}
-        same = getattr(came, "same", None)
-        return {"run": run, "text": str(came), "same": same if isinstance(same, bool) else None}
+        same = getattr(came, "reproduced", None)
+        text = ". ".join([getattr(came, "verdict", str(came)), *getattr(came, "differs", ())])
+        return {"run": run, "text": text, "same": same}
 
     def _tell(self, message: dict[str, Any]) -> None:
         for send in list(self._send):

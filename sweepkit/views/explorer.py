@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -117,7 +118,20 @@ class Explorer(anywidget.AnyWidget):
         fallback = {"text/html": html, "text/plain": text}
         if png is not None:
             fallback["image/png"] = png
-        return {**(data or {}), **fallback}, metadata
+        shown = {} if _headless() else dict(data or {})
+        return {**shown, **fallback}, metadata
+
+
+def _headless() -> bool:
+    """Whether the kernel's client said that nobody answers its questions (papermill, nbconvert).
+
+    A widget that is saved there is blank wherever its notebook is read later. Voila says the same,
+    but shows widgets.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    request: Mapping[str, Any] = getattr(shell, "parent_header", None) or {}
+    silent = (request.get("content") or {}).get("allow_stdin") is False
+    return silent and "voila" not in os.environ.get("SERVER_SOFTWARE", "")
 
 
 def explore(

@@ -185,6 +185,24 @@ def test_a_store_being_filled_is_followed_and_filters_keep_their_values(tmp_path
     assert mask.sum() == int((expected["delay"] == 4).sum())
 
 
+def test_a_run_is_made_again_and_what_it_raises_is_the_answer(tmp_path: Path) -> None:
+    ds = stored(tmp_path / "poles.zarr")
+    errored = int(np.flatnonzero(sk.runs(ds)["status"] == "error")[0])
+
+    def again(run: int) -> Any:
+        if run == errored:
+            raise ArithmeticError(f"no gain for {HOSTILE}")
+        if run == errored - 1:
+            raise ZeroDivisionError
+        return {"text": "as stored", "same": True}
+
+    engine = Engine(ds, replay=again)
+    answers = [engine._answer("replay", {"run": errored - k})["same"] for k in range(3)]
+    assert answers == [True, False, True]
+    engine.replay = None
+    assert "sk.explore(ds, replay=" in engine._answer("replay", {"run": 0})["text"]
+
+
 def test_the_still_picture_is_small_and_escaped(tmp_path: Path) -> None:
     stored(tmp_path / "poles.zarr")
     png, html, _text = still(Engine(tmp_path / "poles.zarr"))
