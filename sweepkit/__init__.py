@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ComputeLostError": "protocols",
+    "DaskExecutor": "executors.dask",
     "DifferentSweepError": "resume",
     "ExpressionError": "expressions",
     "Grid": "grid",
+    "Job": "job",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
+    "Pool": "jobs",
     "Progress": "status",
     "Regions": "analysis",
     "Requirement": "requirements",
@@ -22,7 +26,7 @@ _HOMES = {
     "StaleCodeError": "resume",
     "Status": "status",
     "StoreBusyError": "protocols",
-    "StoreError": "protocols",
+    "StoreError": "root",
     "Suggestion": "analysis",
     "Sweep": "sweep",
     "TooManyErrorsError": "judge",
@@ -60,6 +64,7 @@ _HOMES = {
     "safe_box": "analysis",
     "scenario": "parameters",
     "sobol": "sampling",
+    "start": "jobs",
     "status_counts": "reading",
     "suggest": "analysis",
     "values": "parameters",
@@ -117,19 +122,23 @@ if TYPE_CHECKING:
     from sweepkit.analysis import safe_box as safe_box
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
+    from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
+    from sweepkit.job import Job as Job
+    from sweepkit.jobs import Pool as Pool
+    from sweepkit.jobs import start as start
     from sweepkit.judge import RunError as RunError
     from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
     from sweepkit.outputs import output as output
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values
+    from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
-    from sweepkit.protocols import StoreError as StoreError
     from sweepkit.reading import failed as failed
     from sweepkit.reading import margin as margin
     from sweepkit.reading import open as open
@@ -140,6 +149,7 @@ if TYPE_CHECKING:
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
     from sweepkit.resume import NearMissError as NearMissError
     from sweepkit.resume import StaleCodeError as StaleCodeError
+    from sweepkit.root import StoreError as StoreError
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
     from sweepkit.status import Progress as Progress

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.format1 import RESERVED, Layout, Variable
+from sweepkit.format1 import RESERVED, Layout, Variable, stored, stored_name
 from sweepkit.outputs import name_fault
 from sweepkit.protocols import Store, StoreError
 from sweepkit.status import Status
@@ -61,14 +61,16 @@ def damage(store: Store) -> list[Damage]:
     """
     store.peek()
     found = list(_damaged(store, thorough=True))
-    axes = [
+    told = [*store.damaged_metadata().items(), *store.damaged_axes().items()]
+    restored = [
         Damage(name, (), 0, "all of it; the next sk.run restores it", reason)
-        for name, reason in store.damaged_axes().items()
+        for name, reason in told
     ]
-    boxes = [[[part.start, part.stop] for part in one.box] for one in found]
+    rerun = [one for one in found if not _derived(store.layout, one.variable)]
+    boxes = [[[part.start, part.stop] for part in one.box] for one in rerun]
     with suppress(OSError):
         store.set_memo(DAMAGED, json.dumps(boxes) if boxes else None)
-    return axes + found
+    return restored + found
 
 
 def restore(store: Store) -> int:
@@ -86,7 +88,7 @@ def restore(store: Store) -> int:
     for block in range(layout.n_blocks):
         box = layout.box(block)
         hit = [one for one in noted if _overlap(one, box) is not None]
-        readable = True
+        readable = not _status_lost(store, box)
         try:
             status = store.read("status", box)
         except StoreError:
@@ -94,7 +96,8 @@ def restore(store: Store) -> int:
                 raise
             readable = False
             status = np.zeros([part.stop - part.start for part in box], dtype=np.int8)
-        hit += [one.box for one in _damaged_in(store, block, status, thorough=False)]
+        missing = list(_damaged_in(store, block, status, thorough=False))
+        hit += [one.box for one in missing if not _derived(layout, one.variable)]
         before = int((status != Status.PENDING).sum())
         for one in hit:
             shared = _overlap(one, box)
@@ -107,11 +110,26 @@ def restore(store: Store) -> int:
         lost = before - int((status != Status.PENDING).sum())
         if lost or not readable:
             store.write("status", box, status)
+        for lone in missing:
+            if _derived(layout, lone.variable):
+                _write_nothing(store, layout.variables[lone.variable], lone.box)
         if hit and not status.any():
             store.write("attempts", box, np.zeros(status.shape, dtype=np.int16))
         count += lost
     store.set_memo(DAMAGED, None)
     return count
+
+
+def _derived(layout: Layout, name: str) -> bool:
+    """Whether a variable was computed from others, so that no run gives it."""
+    return "derived" in layout.variables[name].attrs
+
+
+def _write_nothing(store: Store, variable: Variable, box: Box) -> None:
+    """A chunk with the fill value, as of runs that nothing was derived for."""
+    shape = tuple(part.stop - part.start for part in box) + variable.shape
+    values = stored(np.full(shape, variable.fill, dtype=variable.memory_dtype), variable.dtype)
+    store.write(variable.name, (*box, *(slice(0, n) for n in variable.shape)), values)
 
 
 def _overlap(a: Box, b: Box) -> Box | None:
@@ -132,12 +150,18 @@ def _damaged(store: Store, *, thorough: bool) -> Iterator[Damage]:
             yield Damage("status", box, math.prod(shape), _words(layout, box), _reason(fault))
             continue
         yield from _damaged_in(store, block, status, thorough=thorough)
-        if not store.has_chunk("status", _chunk_index(layout, "status", box)) and any(
-            store.has_chunk(v.name, _chunk_index(layout, v.name, box))
-            for v in layout.variables.values()
-            if not v.text and not v.shape and v.name != "status"
-        ):
+        if _status_lost(store, box):
             yield Damage("status", box, math.prod(shape), _words(layout, box), "is missing")
+
+
+def _status_lost(store: Store, box: Box) -> bool:
+    """Whether a block has values and no status, which is written before them and after."""
+    layout = store.layout
+    return not store.has_chunk("status", _chunk_index(layout, "status", box)) and any(
+        store.has_chunk(v.name, _chunk_index(layout, v.name, box))
+        for v in layout.variables.values()
+        if not (v.text or v.shape or v.name == "status" or "derived" in v.attrs)
+    )
 
 
 def _damaged_in(
@@ -259,15 +283,15 @@ def add_derived(store: Store, name: str, array: xr.DataArray, attrs: Mapping[str
     axes = {one["name"] for one in declaration["parameters"]}
     if (old is not None and "derived" not in old.attrs) or name in axes | set(layout.dims):
         raise ValueError(f"{name!r} is there already and was not derived; choose another name")
-    kinds = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str", "U": "str", "T": "str"}
-    dtype = kinds.get(array.dtype.kind, array.dtype.name)
+    array = _as_float(store, array)
+    dtype = stored_name(array.values)
     own = tuple(map(str, array.dims[len(layout.dims) :]))
-    variable = Variable(name, dtype, own, tuple(array.sizes[dim] for dim in own), attrs=dict(attrs))
-    values = array.values
-    if dtype in ("datetime64[ns]", "timedelta64[ns]"):
-        values = values.astype(dtype).astype("int64")
-    elif dtype == "str":
-        values = values.astype(np.dtypes.StringDType())
+    sizes = tuple(array.sizes[dim] for dim in own)
+    variable = Variable(name, dtype, own, sizes, attrs=dict(attrs))
+    if old is not None:
+        anew = (old.dtype, old.shape) != (dtype, sizes)
+        variable = replace(variable, guards=old.guards + int(anew))
+    values = stored(array.values, dtype)
     wide = replace(layout, variables={**layout.variables, name: variable})
     store.make(variable, wide)
     for block in range(wide.n_blocks):
@@ -276,3 +300,15 @@ def add_derived(store: Store, name: str, array: xr.DataArray, attrs: Mapping[str
     store.layout = wide
     declaration.pop("stored", None)
     store.commit(declaration)
+
+
+def _as_float(store: Store, array: xr.DataArray) -> xr.DataArray:
+    """Integers and truths as numbers that are NaN where a run is not done, as other outputs read.
+
+    So runs that finish later, which nothing is derived for, do not read as 0 or False.
+    """
+    if array.dtype.kind not in "iub" or (np.abs(array.values.astype(np.float64)) > 2**53).any():
+        return array
+    whole = tuple(slice(0, n) for n in store.layout.shape)
+    done = store.read("status", whole) == Status.DONE
+    return array.astype(np.float64).where(xr.DataArray(done, dims=array.dims[: done.ndim]))

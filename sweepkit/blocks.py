@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,12 +44,15 @@ class Cells:
         Values of variables for some rows, or all where rows is None.
     texts : mapping of str to mapping of int to str
         Texts of ``error`` and ``log`` by row.
+    tries : int
+        How often the runs were begun for these results.
     """
 
     cells: NDArray[np.int64]
     status: NDArray[np.int8]
     values: Mapping[str, tuple[NDArray[np.intp] | None, NDArray[Any]]]
     texts: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    tries: int = 1
 
 
 @dataclass
@@ -164,13 +167,24 @@ class Block:
             for number, position, text in zip(numbers, inner, all_texts.values(), strict=True):
                 self._hold(chunked, int(number))[position] = text
                 chunked.dirty.add(int(number))
+        for chunked in self._chunked.values():
+            if "derived" in chunked.variable.attrs:
+                self._empty(chunked, cells)
         chunked = self._chunked["attempts"]
-        self.attempts[cells] += 1
+        self.attempts[cells] += given.tries
         self.tried[cells] = True
         chunked.held[0] = self.attempts
         chunked.dirty.add(0)
         self.status[cells] = given.status
         self.dirty = True
+
+    def _empty(self, chunked: _Chunked, cells: NDArray[np.int64]) -> None:
+        """Forget what was derived from other results of some runs."""
+        numbers, inner = self._where(chunked, cells)
+        for number in np.unique(numbers):
+            values = self._hold(chunked, int(number))
+            values[inner[numbers == number]] = chunked.variable.fill
+            chunked.dirty.add(int(number))
 
     def mark(self, cells: NDArray[np.int64], status: Status) -> None:
         """Set the status of cells that are not run."""
@@ -180,9 +194,19 @@ class Block:
 
     def flush(self) -> int:
         """Write what is new, status last; returns how many chunks were written."""
+        return sum(1 for _ in self.writes())
+
+    def writes(self) -> Iterator[None]:
+        """Write what is new, status last, chunk by chunk; nothing may be put in meanwhile.
+
+        A block that holds nothing yet has its status written first too: where values are and no
+        status is, it was lost, and is not that of a writer killed between the two.
+        """
         if not self.dirty:
-            return 0
-        written = 0
+            return
+        if self._first:
+            self.store.write("status", self.box, np.zeros(self.shape, dtype=np.int8))
+            yield
         for chunked in self._chunked.values():
             for number in sorted(chunked.dirty):
                 box = self._chunk_box(chunked.extents, number)
@@ -192,14 +216,25 @@ class Block:
                     values = values.astype(np.dtypes.StringDType())
                 whole = tuple(slice(0, n) for n in chunked.variable.shape)
                 self.store.write(chunked.variable.name, self._absolute(box) + whole, values)
-                written += 1
+                yield
             chunked.dirty.clear()
             if chunked.variable.shape or chunked.variable.text:
                 self._forget_full(chunked)
         self.store.write("status", self.box, self.status.reshape(self.shape))
         self.dirty = False
         self.fresh = False
-        return written + 1
+        yield
+
+    @property
+    def unwritten(self) -> int:
+        """Chunks that are to be written."""
+        dirty = sum(len(one.dirty) for one in self._chunked.values())
+        return dirty + self.dirty + self._first
+
+    @property
+    def _first(self) -> bool:
+        """Whether the first values of the block are to be written."""
+        return self.fresh and any(one.dirty for one in self._chunked.values())
 
     def _forget_full(self, chunked: _Chunked) -> None:
         """Let go of large chunks of which every run is settled."""
@@ -232,15 +267,18 @@ class Blocks:
     store: Boxes
     open: dict[int, Block] = field(default_factory=dict)
     expected: dict[int, int] = field(default_factory=dict)
+    _leaving: dict[int, tuple[Block, Iterator[None]]] = field(default_factory=dict)
 
     def get(self, number: int) -> Block:
         """A block, read from the store if it is not open."""
+        if number in self._leaving:
+            self._leave(number)
         if number not in self.open:
             self.open[number] = Block(self.store, number)
         return self.open[number]
 
     def put(self, number: int, given: Cells) -> None:
-        """Take results; a block that is complete is written at once."""
+        """Take results; a block that is complete is let go, to be written by ``step``."""
         block = self.get(number)
         block.put(given)
         left = self.expected.get(number)
@@ -250,24 +288,61 @@ class Blocks:
                 self.settle(number)
 
     def settle(self, number: int) -> None:
-        """Write a block of which nothing more is expected, and let it go."""
-        self.open[number].flush()
-        del self.open[number]
+        """Let a block go of which nothing more is expected."""
+        block = self.open.pop(number)
         self.expected.pop(number, None)
+        if block.dirty:
+            self._leaving[number] = block, block.writes()
+
+    def step(self) -> bool:
+        """Write one chunk of the blocks let go; whether there was one.
+
+        A whole block takes so long to write that fast runs would wait for the driver meanwhile.
+        """
+        while self._leaving:
+            number, (block, writes) = next(iter(self._leaving.items()))
+            if next(writes, self) is None:
+                return True
+            del self._leaving[number]
+            if block.dirty:  # an interrupt ended the writing
+                self._leaving[number] = block, block.writes()
+        return False
+
+    @property
+    def leaving(self) -> int:
+        """Blocks let go that are not wholly written."""
+        return len(self._leaving)
+
+    def _leave(self, number: int) -> int:
+        block, writes = self._leaving[number]
+        written = sum(1 for _ in writes) + block.flush()
+        del self._leaving[number]
+        return written
 
     def trim(self) -> None:
         """Write blocks that are not being filled, and let them go."""
         for number in [one for one in self.open if one not in self.expected]:
             self.settle(number)
+        self.drain()
+
+    def drain(self) -> int:
+        """Write the blocks let go; returns the chunks written."""
+        return sum(self._leave(number) for number in list(self._leaving))
 
     @property
     def nbytes(self) -> int:
-        """Memory held by open blocks."""
-        return sum(block.nbytes for block in self.open.values())
+        """Memory held."""
+        leaving = sum(block.nbytes for block, _ in self._leaving.values())
+        return leaving + sum(block.nbytes for block in self.open.values())
+
+    @property
+    def unwritten(self) -> int:
+        """Chunks of open blocks that are to be written."""
+        return sum(block.unwritten for block in self.open.values())
 
     def flush(self) -> int:
         """Write everything new; blocks stay open. Returns the chunks written."""
-        return sum(block.flush() for block in self.open.values())
+        return self.drain() + sum(block.flush() for block in self.open.values())
 
     def close(self) -> None:
         """Write everything new and let go."""

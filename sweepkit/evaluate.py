@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import linecache
 import os
-import random
 import shutil
-import sys
 import tempfile
 import threading
-import traceback
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
@@ -21,6 +15,8 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.capture import CHANGED, UNSETTLED, Capture, capped, one_line, printed, told
+from sweepkit.containment import Pristine, Surroundings, seed_globals, shown_warnings
 from sweepkit.grid import Grid
 from sweepkit.outputs import Collector, Output
 from sweepkit.parameters import Parameter
@@ -29,36 +25,20 @@ from sweepkit.simulator import Call
 from sweepkit.status import Status
 from sweepkit.streams import generators, run_keys, seeds
 
-__all__ = ["HEAD", "TAIL", "Capture", "Station", "Task", "capped", "evaluate"]
-
-HEAD = 8_192
-TAIL = 24_576
-"""Characters of a log that are kept from its beginning and its end."""
+__all__ = ["Claim", "Station", "Task", "evaluate"]
 
 UNSEEN = 1e-4
 """Runs that take longer, in seconds, are looked at for what C code printed or changed."""
 
-TELLING = frozenset(
-    {
-        "os.chdir",
-        "os.putenv",
-        "os.unsetenv",
-        "os.system",
-        "os.fork",
-        "os.forkpty",
-        "os.posix_spawn",
-        "os.exec",
-        "subprocess.Popen",
-        "pty.spawn",
-    }
-)
-"""Audit events of Python after which a run is looked at for what it printed or changed."""
+LONG = 5e-3
+"""Runs that take longer, in seconds, are looked at for all that a run may change."""
 
+HANDOVER = 0.05
+"""Seconds after which the results so far are handed over, so that they outlive the worker."""
 
-DOOMED = 3
-"""Item of a claim that says that the worker is being killed."""
-
-ABSENT = object()
+STOP, DOOMED, PATIENT = 2, 3, 4
+"""Items of a claim: whether to stop, whether the worker is being killed, and whether it stays
+in use whatever runs leave behind."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +57,8 @@ class Task:
     sources: Mapping[str, str] = field(default_factory=dict)
     kept_scratch: str | None = None
     patchable: tuple[tuple[str, str], ...] = ()
+    unsettling: bool = False
+    stops_at_error: bool = False
 
     def arguments(
         self, index: Mapping[str, NDArray[np.intp]], keys: NDArray[np.uint64], scratch: str | None
@@ -109,16 +91,6 @@ class Claim(Protocol):
     def __setitem__(self, at: int, number: float, /) -> None: ...
 
 
-class Capture(Protocol):
-    """Where what a run prints ends up."""
-
-    def size(self) -> int:
-        """How much there is; 0 for nothing."""
-
-    def take(self) -> str:
-        """The text so far, capped, and begin anew."""
-
-
 @dataclass
 class Station:
     """What a worker has about it while it runs batches.
@@ -128,10 +100,10 @@ class Station:
     capture : Capture
         Where prints go.
     claim : sequence of float
-        [row that runs, when it started, whether to stop, whether it is being killed]: read and
-        set by the driver.
+        [row that runs, of those not handed over, when it started, then as STOP, DOOMED and
+        PATIENT say]: read and set by the driver.
     touched : array of one flag
-        Set when the run that is on printed or changed something.
+        Bits that are set when the run that is on printed or changed something.
     watched : bool
         Whether something sets the flag; else every run is looked at.
     contained : bool
@@ -140,15 +112,27 @@ class Station:
         Whether a person asked to stop, so that a KeyboardInterrupt is theirs and not the run's.
     scratch : str or None
         Where scratch folders are made.
+    pristine : Pristine or None
+        The process before any run; None for as it is when a batch begins.
+    hand : callable or None
+        Takes the results of the first runs of a batch while it goes on.
+    replaceable : bool
+        Whether another may take over when a run left behind what cannot be undone.
+    worn : bool
+        Whether another has to take over.
     """
 
     capture: Capture
-    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0, 0.0])
+    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0, 0.0, 0.0])
     touched: bytearray = field(default_factory=lambda: bytearray(1))
     watched: bool = False
     contained: bool = True
     interrupted: Callable[[], bool] = lambda: False
     scratch: str | None = None
+    pristine: Pristine | None = None
+    hand: Callable[[Result], None] | None = None
+    replaceable: bool = False
+    worn: bool = False
 
 
 def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
@@ -166,7 +150,8 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
     Returns
     -------
     Result
-        Of all runs, or of the first ones if the station's claim said to stop.
+        Of all runs that were not handed over before, or of the first of them if the station's
+        claim said to stop or the station is worn.
     """
     index = task.grid.index(runs)
     keys = task.keys(index) if task.call.injected or task.global_random else _first(task, index)
@@ -174,14 +159,20 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
     function = _keyworded(task.function, task.call)
     with contextlib.ExitStack() as stack:
         if station.contained:
-            stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("always")
-            warnings.showwarning = _show_warning
-        surroundings = stack.enter_context(_Surroundings(station.contained, task.patchable))
+            stack.enter_context(shown_warnings())
+        surroundings = stack.enter_context(
+            Surroundings(station.contained, task.patchable, station.pristine)
+        )
         reseeds = seeds(keys, task.entropy) if task.global_random else None
         if station.contained and reseeds is None and len(keys):
-            _seed_globals(next(seeds(keys[:1], task.entropy)))
-        return _loop(function, arguments, task, station, surroundings, reseeds)
+            seed_globals(next(seeds(keys[:1], task.entropy)))
+        left = len(runs)
+        while True:
+            result, goes_on = _loop(function, arguments, task, station, surroundings, reseeds, left)
+            if not goes_on or station.hand is None:
+                return result
+            station.hand(result)
+            left -= len(result)
 
 
 def _loop(
@@ -189,23 +180,31 @@ def _loop(
     arguments: Iterator[tuple[Any, ...]],
     task: Task,
     station: Station,
-    surroundings: _Surroundings,
+    surroundings: Surroundings,
     reseeds: Iterator[int] | None,
-) -> Result:
-    claim, touched, always = station.claim, station.touched, not station.watched
+    left: int,
+) -> tuple[Result, bool]:
+    """Run what is left of a batch; whether it has more when these results are to be handed over."""
+    claim, touched = station.claim, station.touched
+    always = CHANGED if task.patchable or not station.watched else 0
+    if task.unsettling:
+        always = CHANGED | UNSETTLED
     touched[0] = always  # between batches the worker itself sets it
+    handing = perf_counter() + HANDOVER if station.hand is not None else float("inf")
+    goes_on = False
     results = Collector(task.outputs)
     take = results.take
     stamps: list[float] = []
+    stamp = stamps.append
     errors: dict[int, str] = {}
     logs: dict[int, str] = {}
     row, since, process = -1, 0, os.getpid()
     for row, given in enumerate(arguments):
-        if claim[2]:
+        if claim[STOP]:
             row -= 1
             break
         if reseeds is not None:
-            _seed_globals(next(reseeds))
+            seed_globals(next(reseeds))
         started = perf_counter()
         claim[1] = started
         claim[0] = row
@@ -218,27 +217,38 @@ def _loop(
                 break
             if os.getpid() != process:
                 _end_fork(exception)
-            errors[row], text = _told(exception)
-            logs[row] = capped(_printed(station.capture) + text)
-            touched[0] = 1
+            errors[row], text = told(exception)
+            logs[row] = capped(printed(station.capture) + text)
+            touched[0] |= CHANGED
             del exception
         else:
             seconds = perf_counter() - started
             take(row, value)
-        stamps.append(seconds)
-        if touched[0] or seconds > UNSEEN or task.patchable:
+        stamp(seconds)
+        if touched[0] or seconds > UNSEEN:
             if os.getpid() != process:
                 _end_fork(None)
             if claim[DOOMED]:  # the signal for its stack woke it: leave the log as it is
                 threading.Event().wait()
-            text = _printed(station.capture)
+            text = printed(station.capture)
             if text and row not in logs:
                 logs[row] = text
-            surroundings.restore()
+            wholly = bool(touched[0] & UNSETTLED) or seconds > LONG
+            stuck = surroundings.restore(wholly=wholly)
+            if stuck and station.replaceable and not claim[PATIENT]:
+                station.worn = True
+                break
+            if task.stops_at_error and (errors or results.misfits):
+                claim[STOP] = 1.0
             touched[0] = always
             since = row + 1
+            if started + seconds > handing and since < left:
+                goes_on = True
+                break
     claim[0] = -1.0
-    text = _printed(station.capture)
+    if not goes_on and not station.worn and surroundings.restore(wholly=True):
+        station.worn = station.replaceable and not claim[PATIENT]
+    text = printed(station.capture)
     if text and row >= 0:
         logs[row] = capped(
             f"(printed by one of the last {row + 1 - since} runs of a batch)\n{text}"
@@ -250,7 +260,9 @@ def _loop(
         status[at] = Status.INVALID
         errors[at] = one_line(misfit)
         logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
-    return Result(status, np.array(stamps), columns, errors, logs, surroundings.told())
+    notes, misnamed = surroundings.told(), results.misnamed
+    result = Result(status, np.array(stamps), columns, errors, logs, notes, misnamed)
+    return result, goes_on
 
 
 def _end_fork(exception: BaseException | None) -> NoReturn:
@@ -292,311 +304,3 @@ def _scratches(count: int, root: str | None) -> Iterator[str]:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _seed_globals(seed: int) -> None:
-    np.random.seed(seed)
-    random.seed(seed)
-
-
-# --- what a run may change around it ---------------------------------------------------------
-
-
-class _Surroundings:
-    """What runs share with one another, restored after every run; changes are noted.
-
-    Working directory, environment, standard streams, filters of warnings, how numpy treats
-    floating-point errors, and those attributes of modules that the simulator's code might set.
-    """
-
-    def __init__(self, contained: bool, patchable: Sequence[tuple[str, str]] = ()) -> None:
-        self.contained = contained
-        self.notes: list[str] = []
-        self._patchable = [
-            (sys.modules[module], name, getattr(sys.modules[module], name, ABSENT))
-            for module, name in patchable
-            if module in sys.modules
-        ]
-
-    def __enter__(self) -> _Surroundings:
-        if self.contained:
-            self._home = os.open(".", os.O_RDONLY)
-            self._environ = dict(os.environ)
-            self._raw: Any = getattr(os.environ, "_data", os.environ)
-            self._kept = dict(self._raw)
-            self._streams = sys.stdout, sys.stderr
-            self._filters = list(warnings.filters)
-            self._float_errors = np.geterr()
-            self._childless = not _has_children()
-        return self
-
-    def restore(self) -> None:
-        """Undo what a run changed."""
-        if not self.contained:
-            return
-        os.fchdir(self._home)
-        sys.stdout, sys.stderr = self._streams
-        if warnings.filters != self._filters:
-            warnings.resetwarnings()
-            warnings.simplefilter("always")
-            self._filters = list(warnings.filters)
-        if np.geterr() != self._float_errors:
-            np.seterr(**self._float_errors)
-        for owner, name, value in self._patchable:
-            if getattr(owner, name, ABSENT) is not value:
-                self._note(f"{owner.__name__}.{name} changed")
-                if value is ABSENT:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, value)
-        if self._raw != self._kept:
-            changed = sorted(set(self._environ.items()) ^ set(os.environ.items()))
-            names = sorted({name for name, _ in changed})
-            self._note(f"environment changed: {', '.join(names)}")
-            for name in names:
-                if name in self._environ:
-                    os.environ[name] = self._environ[name]
-                else:
-                    os.environ.pop(name, None)
-
-    def told(self) -> tuple[str, ...]:
-        """What was changed so far, in words."""
-        self.restore()
-        if self.contained and self._childless and _has_children():
-            self._note("child processes left behind")
-        return tuple(self.notes)
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def __exit__(self, *_: object) -> None:
-        if self.contained:
-            self.restore()
-            os.close(self._home)
-
-
-def _has_children() -> bool:
-    """Whether this process has children that are alive, where the system tells cheaply."""
-    if not hasattr(os, "waitid"):
-        return False
-    try:
-        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: Any = None,
-    line: str | None = None,
-) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
-
-
-# --- what a run says ---------------------------------------------------------------------------
-
-
-def _told(exception: BaseException) -> tuple[str, str]:
-    """An exception in one line and its traceback from the simulator's frame on."""
-    frames = exception.__traceback__.tb_next if exception.__traceback__ else None
-    parts = traceback.format_exception(type(exception), exception, frames)
-    last = traceback.format_exception_only(type(exception), exception)[-1]
-    if isinstance(exception, SyntaxError):
-        last = f"{type(exception).__name__}: {exception.msg}"
-    name = type(exception).__name__
-    text = last.strip()
-    head, colon, tail = text.partition(":")
-    if head.endswith(name):
-        text = f"{name}{colon}{tail}"
-    return one_line(text), "".join(parts)
-
-
-def one_line(text: str) -> str:
-    """Text on one line of at most 300 characters that can be encoded."""
-    line = " ".join(text.split())
-    line = line if len(line) <= 300 else f"{line[:297]}..."
-    return line.encode(errors="backslashreplace").decode()
-
-
-def capped(text: str) -> str:
-    """Text with its middle left out if it is long, and that can be encoded."""
-    if len(text) > HEAD + TAIL:
-        left = len(text) - HEAD - TAIL
-        text = f"{text[:HEAD]}\n... {left:,} characters left out ...\n{text[-TAIL:]}"
-    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
-
-
-def _printed(capture: Capture) -> str:
-    return capture.take() if capture.size() else ""
-
-
-class _Flagging(io.TextIOWrapper):
-    """A text stream that sets a flag when it is written to."""
-
-    flag: bytearray
-
-    def write(self, text: str, /) -> int:
-        self.flag[0] = 1
-        return super().write(text)
-
-    def close(self) -> None:
-        """Stay open for the runs to come."""
-        self.flush()
-
-
-class FileCapture:
-    """Standard output and error of a worker process, redirected to a file of its own.
-
-    Holds what C code and child processes print, too, and what is printed before a crash.
-
-    Parameters
-    ----------
-    path : str
-        Of the file.
-    touched : bytearray
-        Its first item is set when Python prints, or does what may print or change surroundings.
-    """
-
-    def __init__(self, path: str, touched: bytearray) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        for stream in (1, 2):
-            os.dup2(self._file, stream)
-        raw = io.BufferedWriter(io.FileIO(os.dup(self._file), "w"))
-        text = _Flagging(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
-        text.flag = touched
-        sys.stdout = sys.stderr = text
-        self._flush = text.flush
-
-        def heard(event: str, _: tuple[Any, ...]) -> None:
-            if event in TELLING:
-                touched[0] = 1
-
-        sys.addaudithook(heard)
-
-    @property
-    def fileno(self) -> int:
-        """Descriptor of the file."""
-        return self._file
-
-    def size(self) -> int:
-        """Bytes printed since the last take."""
-        self._flush()
-        return os.lseek(self._file, 0, os.SEEK_END)
-
-    def take(self) -> str:
-        """The text, its middle left out if it is long; the file is emptied."""
-        text = read_capped(self._file)
-        os.ftruncate(self._file, 0)
-        return text
-
-
-def read_capped(file: int) -> str:
-    """Beginning and end of a file as text."""
-    size = os.lseek(file, 0, os.SEEK_END)
-    if size <= 4 * (HEAD + TAIL):
-        return capped(os.pread(file, size, 0).decode(errors="backslashreplace"))
-    head = os.pread(file, HEAD, 0).decode(errors="backslashreplace")
-    tail = os.pread(file, TAIL, size - TAIL).decode(errors="backslashreplace")
-    left = size - HEAD - TAIL
-    return f"{head}\n... {left:,} bytes left out ...\n{tail}".replace("\0", "\\0")
-
-
-class TextCapture:
-    """What one thread prints through Python, kept while others print where they like."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._size = 0
-
-    def write(self, text: str) -> int:
-        """Keep text; the middle of what is much too long is dropped at once."""
-        self._parts.append(text)
-        self._size += len(text)
-        if len(self._parts) > 10_000 or self._size > 64 * (HEAD + TAIL):
-            self._parts = [capped("".join(self._parts))]
-            self._size = len(self._parts[0])
-        return len(text)
-
-    def size(self) -> int:
-        """Characters kept since the last take."""
-        return self._size
-
-    def take(self) -> str:
-        """The text, capped; begins anew."""
-        text = capped("".join(self._parts))
-        self._parts, self._size = [], 0
-        return text
-
-
-class _Routed(io.TextIOBase):
-    """A stand-in for sys.stdout or sys.stderr that sends each thread's text to its capture."""
-
-    def __init__(self, usual: Any, captures: threading.local) -> None:
-        self._usual = usual
-        self._captures = captures
-
-    def write(self, text: str) -> int:
-        capture = getattr(self._captures, "capture", None)
-        target = capture if capture is not None else self._usual
-        return int(target.write(text) or 0)
-
-    def flush(self) -> None:
-        if getattr(self._captures, "capture", None) is None:
-            with contextlib.suppress(ValueError):  # closed at exit before this stand-in is
-                self._usual.flush()
-
-    def fileno(self) -> int:
-        return int(self._usual.fileno())
-
-    def isatty(self) -> bool:
-        return getattr(self._captures, "capture", None) is None and self._usual.isatty()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return getattr(self._usual, "encoding", "utf-8")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._usual, name)
-
-
-@contextlib.contextmanager
-def routed_prints() -> Iterator[Callable[[TextCapture | None], None]]:
-    """Within, a thread's prints go to the capture that it set by calling what is yielded."""
-    captures = threading.local()
-    usual = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Routed(usual[0], captures), _Routed(usual[1], captures)
-
-    def to(capture: TextCapture | None) -> None:
-        captures.capture = capture
-
-    try:
-        yield to
-    finally:
-        sys.stdout, sys.stderr = usual
-
-
-@contextlib.contextmanager
-def kept_surroundings(patchable: Sequence[tuple[str, str]] = ()) -> Iterator[None]:
-    """Within, runs may change what they share with this process; it is restored at the end.
-
-    Seeds of numpy's and Python's global generators, working directory, environment, standard
-    streams and filters of warnings.
-    """
-    of_numpy, of_python = np.random.get_state(), random.getstate()
-    try:
-        with warnings.catch_warnings(), _Surroundings(True, patchable):
-            yield
-    finally:
-        np.random.set_state(of_numpy)
-        random.setstate(of_python)
-
-
-def remember_sources(sources: Mapping[str, str]) -> None:
-    """Make the text of notebook cells known to tracebacks in this process."""
-    for filename, text in sources.items():
-        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

@@ -8,57 +8,52 @@ all its children, and neighbours do not notice.
 
 from __future__ import annotations
 
-import faulthandler
-import fcntl
 import mmap
 import os
 import pickle
-import shutil
 import signal
+import socket
 import sys
-import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from time import monotonic, perf_counter
-from typing import Any
 
 import cloudpickle
 import numpy as np
 from joblib import cpu_count
 from joblib.externals.loky.backend import get_context
 
-from sweepkit.evaluate import (
-    DOOMED,
-    FileCapture,
-    Station,
-    Task,
-    capped,
-    evaluate,
-    one_line,
-    read_capped,
-    remember_sources,
-)
-from sweepkit.protocols import Batch, Outcome, Result
+from sweepkit import keeper
+from sweepkit.capture import capped, one_line, read_capped
+from sweepkit.deaths import cause, oom_kills
+from sweepkit.evaluate import DOOMED, PATIENT, STOP, Task
+from sweepkit.premises import Premises
+from sweepkit.protocols import Batch, Outcome, Result, Share, everyone
 from sweepkit.status import Status
+from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL, serve
 
 __all__ = ["Fleet", "WorkerStartError"]
 
-CLAIM_BYTES = 64
 TICK = 0.1
 """Longest wait, in seconds, before time limits and a wish to stop are looked at."""
 
 GRACE = 1.0
 """Seconds that runs in flight have to end by themselves when the sweep is stopped."""
 
+STACK_SECONDS = 0.5
+"""How long, in seconds, a worker that is to be killed may take to write its stack."""
+
 PREFETCH = 0.25
 """Batches expected to be shorter, in seconds, are sent ahead of time."""
 
-STACK_SIGNAL = signal.SIGXCPU
-"""Makes a worker write its stack; a signal that simulators have no use for."""
+DEEPEST = 4
+"""Most batches in flight at a worker, where they are so short that it might run out of them."""
+
+RESULT_BUFFER = 2**20
+"""Bytes that the system is asked to hold of a worker's results while the driver is busy."""
 
 REFUSALS = (
     pickle.PicklingError,
@@ -71,11 +66,11 @@ REFUSALS = (
 )
 """What pickling raises for objects that it cannot take apart."""
 
-ORPHAN_SECONDS = 2.0
-"""How often, in seconds, a worker looks whether the driver is still its parent."""
-
 RECYCLE_BYTES = 2**30
 """Growth of a worker, in bytes, after which a fresh one takes over."""
+
+PATIENCE = 20
+"""Workers replaced for what runs left behind, after which that is only noted: each costs time."""
 
 BLAS = (
     "OMP_NUM_THREADS",
@@ -111,8 +106,8 @@ class _Member:
     def __init__(self, number: int, folder: str, payload: bytes, threads: int) -> None:
         context = get_context("loky")
         self.number = number
-        stem = os.path.join(folder, f"worker-{number}-{os.urandom(4).hex()}")
-        self.log_path, claim_path = f"{stem}.log", f"{stem}.claim"
+        self.place = os.path.join(folder, f"worker-{number}-{os.urandom(4).hex()}")
+        self.log_path, claim_path = f"{self.place}.log", f"{self.place}.claim"
         with open(claim_path, "wb") as file:
             file.write(bytes(CLAIM_BYTES))
         with open(claim_path, "r+b") as file:
@@ -120,9 +115,10 @@ class _Member:
         self.claim = memoryview(self._map).cast("d")
         self.claim[0] = -1.0
         self.connection, theirs = context.Pipe()
+        _widen(theirs.fileno())
         life, self._life = context.Pipe(duplex=False)
         # The process never gets this end: when the driver is gone, however it went, it closes.
-        names = dict.fromkeys(BLAS, str(threads))
+        names = {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place}
         self.process = context.Process(
             target=serve,
             args=(theirs, life, self.log_path, claim_path, threads),
@@ -142,6 +138,7 @@ class _Member:
         self.done = 0
         self.killed_for: tuple[int, float, str] | None = None
         """Row that overran, seconds it took, and what is said of it."""
+        self.remark = ""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(payload)
 
@@ -165,23 +162,29 @@ class _Member:
         return int(self.claim[0]), started
 
     def kill(self) -> None:
-        """End the worker and everything it started."""
+        """End the worker and what it started, as far as it is of its group or family."""
         pid = self.process.pid
+        family = keeper.descendants(pid)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        keeper.kill([pid, *family])
 
     def kill_with_stack(self) -> None:
         """As kill, but the stack it is in goes to its log first."""
         size = _size(self.log_path)
         self.claim[DOOMED] = 1.0
+        stopped = _is_stopped(self.process.pid)
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, STACK_SIGNAL)
-        end = monotonic() + 0.5
+            os.kill(self.process.pid, signal.SIGCONT)
+        end = monotonic() + STACK_SECONDS
         while _size(self.log_path) == size and monotonic() < end and self.process.is_alive():
             connection.wait([self.process.sentinel], timeout=0.01)
         connection.wait([self.process.sentinel], timeout=0.05)
+        if _size(self.log_path) == size:
+            self.remark = "\nno stack could be had: the process did not heed the signal for it\n"
+        if stopped:
+            self.remark += "\nthe process was stopped, as by SIGSTOP\n"
         self.kill()
 
     def close(self) -> str:
@@ -197,7 +200,22 @@ class _Member:
             file = os.open(self.log_path, os.O_RDONLY)
             text = read_capped(file)
             os.close(file)
-        return text
+        return text + self.remark
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process stands still for a signal, where the system tells."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
+
+
+def _widen(descriptor: int) -> None:
+    """Let one end of a pipe take a whole result, as far as the system allows."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, RESULT_BUFFER)
 
 
 def _size(path: str) -> int:
@@ -211,20 +229,23 @@ def _size(path: str) -> int:
 class Fleet:
     """Workers for one task, and the loop that keeps them busy."""
 
-    task: Task
+    payload: bytes
+    """The task, pickled."""
+    threads: int
     count: int
     timeout: Callable[[], float | None] | None = None
     recycle_bytes: int | None = RECYCLE_BYTES
     recycle_runs: int | None = None
 
     def __post_init__(self) -> None:
-        self._payload = pickled(self.task)
-        self._folder = tempfile.mkdtemp(prefix="sweepkit-")
+        self._premises = Premises()
         self._members: list[_Member] = []
+        self._hired = 0
         self._cores = cpu_count()
         self._again: deque[Batch] = deque()
         self._strikes: dict[int, int] = {}
         self._unstarted = 0
+        self._retired = 0
         self.deaths = 0
         self._last_look = monotonic()
         self._allowance: dict[tuple[int, float], float] = {}
@@ -242,14 +263,22 @@ class Fleet:
         for member in self._members:
             member.close()
         self._members.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._premises.leave()
+
+    def _hire(self) -> _Member:
+        self._hired += 1
+        return self._new(self._hired - 1)
 
     def _new(self, number: int) -> _Member:
-        return _Member(number, self._folder, self._payload, self.task.threads)
+        member = _Member(number, self._premises.path, self.payload, self.threads)
+        member.claim[PATIENT] = float(self._retired >= PATIENCE)
+        return member
 
     # --- the loop ---
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
+    ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = iter(batches)
         exhausted = False
@@ -258,40 +287,51 @@ class Fleet:
             if deadline is None and stopping():
                 deadline = monotonic() + GRACE
                 self._ask_to_stop()
-            if deadline is None and not exhausted:
-                exhausted = self._feed(source)
+            allowed = min(share(len(self._members)), self.count)
+            if len(self._members) > allowed:
+                self._let_go(len(self._members) - allowed)
+            elif deadline is None and not exhausted:
+                exhausted = self._feed(source, allowed)
             elif deadline is None:
-                self._feed(iter(()))
+                self._feed(iter(()), allowed)
             busy = [member for member in self._members if member.inflight]
             if not busy and (deadline is not None or (exhausted and not self._again)):
                 return
             if deadline is not None and monotonic() > deadline:
                 return
             yield from self._collect(self._members, stopped=deadline is not None)
+            yield None
 
-    def _feed(self, source: Iterator[Batch]) -> bool:
+    def _let_go(self, count: int) -> None:
+        """End so many workers, at most, that have nothing to do."""
+        for member in [one for one in self._members if not one.inflight][:count]:
+            self._members.remove(member)
+            member.close()
+
+    def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
         """Give work to whoever has room; True when there is no more."""
-        for depth in (1, 2):
+        for depth in range(1, DEEPEST + 1):
             for member in self._members:
                 while len(member.inflight) < depth and not self._worn(member):
-                    if depth == 2 and any(b.seconds > PREFETCH for b in member.inflight):
+                    ahead = max((b.seconds for b in member.inflight), default=0.0)
+                    if ahead > (PREFETCH if depth == 2 else PREFETCH / 10):
                         break
                     batch = self._next(source)
                     if batch is None:
                         return True
                     self._hand(member, batch)
-            while depth == 1 and self._may_hire():
+            while depth == 1 and self._may_hire(allowed):
                 batch = self._next(source)
                 if batch is None:
                     return True
-                self._members.append(self._new(len(self._members)))
+                self._members.append(self._hire())
                 self._hand(self._members[-1], batch)
         return False
 
-    def _may_hire(self) -> bool:
+    def _may_hire(self, allowed: int) -> bool:
         """Whether one more worker may be started: there is room, and cores to start it on."""
         starting = sum(not member.ready for member in self._members)
-        return len(self._members) < self.count and starting < self._cores
+        return len(self._members) < allowed and starting < self._cores
 
     def _next(self, source: Iterator[Batch]) -> Batch | None:
         while self._again:
@@ -341,20 +381,38 @@ class Fleet:
             if message is None:
                 member.ready = True
                 self._unstarted = 0
+                self._premises.watch()
                 continue
             if member.killed_for is not None:
                 continue  # the run overran; that the signal for its stack woke it does not count
-            result, member.grown = message
-            batch = member.inflight.popleft()
-            done = len(result)
+            result, member.grown, goes_on, left_something = message
+            batch = member.inflight[0]
+            done, rest = len(result), batch.part(slice(len(result), None))
             member.done += done
-            if done < len(batch):
-                self._again.append(batch.part(slice(done, None)))
-                batch = batch.part(slice(0, done))
-            if done:
-                yield Outcome(batch, result)
-            if self._worn(member) and not member.inflight:
+            if goes_on:
+                member.inflight[0] = rest
+            else:
+                member.inflight.popleft()
+                if len(rest):
+                    self._again.append(rest)
+            if left_something:
+                self._retire(member)
+            elif self._worn(member) and not member.inflight:
                 self._replace(member)
+            if done:
+                yield Outcome(batch.part(slice(0, done)) if len(rest) else batch, result)
+            if left_something or member.connection.closed:
+                return
+
+    def _retire(self, member: _Member) -> None:
+        """Have a fresh worker take over from one in which a run left what cannot be undone."""
+        self._retired += 1
+        self._give_back(list(member.inflight))
+        member.inflight.clear()
+        self._replace(member)
+        if self._retired >= PATIENCE:
+            for one in self._members:
+                one.claim[PATIENT] = 1.0
 
     def _worn(self, member: _Member) -> bool:
         """Whether a worker has grown or run so much that a fresh one should take over."""
@@ -365,6 +423,7 @@ class Fleet:
     def _replace(self, member: _Member) -> None:
         at = self._members.index(member)
         member.close()
+        keeper.end_kin(member.place)
         self._members[at] = self._new(member.number)
 
     # --- deaths ---
@@ -377,13 +436,14 @@ class Fleet:
         if killed_for is not None:
             row, seconds, _ = killed_for
         printed = member.close()
+        keeper.end_kin(member.place)
         self.deaths += 1
         at = self._members.index(member)
         if not member.ready:
             self._unstarted += 1
             if not stopped and (code == 1 or self._unstarted >= 3):
                 raise WorkerStartError(
-                    f"workers die before they run anything, the last with {_cause(code)}:\n"
+                    f"workers die before they run anything, the last with {cause(code)}:\n"
                     f"{printed.strip() or 'nothing was printed'}"
                 )
         if stopped:
@@ -397,16 +457,18 @@ class Fleet:
             row = 0  # it died around its only run, where results are packed
         if row < 0:
             half = len(batch) // 2 if member.ready else 0
-            self._give_back([batch.part(slice(0, half)), batch.part(slice(half, None)), *others])
+            parts = [batch.part(slice(0, half)), batch.part(slice(half, None))]
+            begun = [one.begun() for one in parts] if member.ready else parts
+            self._give_back([*begun, *others])
             return
-        before, after = batch.part(slice(0, row)), batch.part(slice(row + 1, None))
+        before, after = batch.part(slice(0, row)).begun(), batch.part(slice(row + 1, None))
         suspect = batch.part(slice(row, row + 1))
         if killed_for is not None:
             status, error = Status.TIMEOUT, killed_for[2]
         elif self._convicted(int(suspect.runs[0]), code):
-            status, error = Status.CRASHED, f"the worker died with {_cause(code)}{self._memory()}"
+            status, error = Status.CRASHED, f"the worker died with {cause(code)}{self._memory()}"
         else:
-            self._give_back([suspect, before, after, *others])
+            self._give_back([suspect.begun(), before, after, *others])
             return
         self._give_back([before, after, *others])
         yield Outcome(
@@ -455,115 +517,4 @@ class Fleet:
 
     def _ask_to_stop(self) -> None:
         for member in self._members:
-            member.claim[2] = 1.0
-
-
-def oom_kills() -> int:
-    """Processes killed for want of memory: in this control group if it counts them, else in all."""
-    groups: dict[str, str] = {}
-    with suppress(OSError, ValueError), open("/proc/self/cgroup") as file:
-        for line in file:
-            _, kinds, group = line.rstrip().split(":", 2)
-            groups |= dict.fromkeys(kinds.split(","), group)
-    for path in (
-        f"/sys/fs/cgroup{groups.get('', '')}/memory.events",
-        "/sys/fs/cgroup/memory.events",
-        f"/sys/fs/cgroup/memory{groups.get('memory', '')}/memory.oom_control",
-        "/sys/fs/cgroup/memory/memory.oom_control",
-        "/proc/vmstat",
-    ):
-        with suppress(OSError, ValueError), open(path) as file:
-            for line in file:
-                word, _, count = line.partition(" ")
-                if word == "oom_kill":
-                    return int(count)
-    return 0
-
-
-def _cause(code: int | None) -> str:
-    if code is None:
-        return "no exit code"
-    if code < 0:
-        try:
-            return f"signal {-code} ({signal.Signals(-code).name})"
-        except ValueError:
-            return f"signal {-code}"
-    return f"exit code {code}"
-
-
-# --- in the worker -----------------------------------------------------------------------------
-
-
-def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) -> None:
-    """What a worker process does: take batches from the pipe until it closes."""
-    os.setsid()
-    _die_with(life)
-    touched = bytearray(1)
-    capture = FileCapture(log_path, touched)
-    os.set_inheritable(pipe.fileno(), False)
-    faulthandler.register(STACK_SIGNAL, file=capture.fileno, all_threads=True)
-    # Nothing to do here, yet no SIG_IGN, which child processes would inherit.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    with open(claim_path, "r+b") as file:
-        mapped = mmap.mmap(file.fileno(), CLAIM_BYTES)
-    claim = memoryview(mapped).cast("d")
-    try:
-        payload = pipe.recv_bytes()
-    except EOFError:
-        return
-    task = pickle.loads(payload)
-    remember_sources(task.sources)
-    import threadpoolctl
-
-    threadpoolctl.threadpool_limits(threads)
-    station = Station(capture, claim, touched, watched=True, scratch=os.path.dirname(log_path))
-    capture.take()
-    pipe.send_bytes(pickle.dumps(None, protocol=5))
-    at_first = _resident()
-    while True:
-        try:
-            plain = pickle.loads(pipe.recv_bytes())
-        except EOFError:
-            return
-        runs = np.arange(*plain, dtype=np.int64) if isinstance(plain, tuple) else plain
-        result = evaluate(task, runs, station)
-        message = pickle.dumps((result, _resident() - at_first), protocol=5)
-        pipe.send_bytes(message)
-
-
-def _die_with(life: Any) -> None:
-    """End this process and all it started when the driver closes its end of a pipe.
-
-    On Linux the kernel does it, by a signal to the process group, whatever runs here; elsewhere
-    a thread does, which has to wait while C code holds the interpreter.
-    """
-    if sys.platform == "linux":
-        set_signal = 10  # F_SETSIG, which the fcntl module does not name
-        fcntl.fcntl(life.fileno(), fcntl.F_SETOWN, -os.getpgid(0))
-        fcntl.fcntl(life.fileno(), set_signal, signal.SIGKILL)
-        flags = fcntl.fcntl(life.fileno(), fcntl.F_GETFL)
-        fcntl.fcntl(life.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
-
-    parent = os.getppid()
-
-    def watch() -> None:
-        # A process that the driver forked may hold the pipe open, so its own end is looked for.
-        with suppress(EOFError, OSError):
-            while os.getppid() == parent:
-                if life.poll(ORPHAN_SECONDS):
-                    life.recv_bytes()
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _resident() -> int:
-    """Memory that the process holds, bytes."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            member.claim[STOP] = 1.0

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.parameters import Parameter
 from sweepkit.status import NAMES, Status
 
 __all__ = [
@@ -51,6 +52,8 @@ ZARR_DTYPES = {
     "timedelta64[ns]": "int64",
 }
 NAT = -(2**63)
+AXIS_GUARDS = {"float64": 1, "uint64": 2}
+"""Guards of axes by data type: one that other numbers join is stored in another of the size."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ class Variable:
         Units, long name.
     text : bool
         Whether it is chunked by few runs and rewritten only where text is new.
+    guards : int
+        Times it was stored in another data type before. So many checksums are within the
+        compression, so that who opened it as it was gets an error and no other values.
     """
 
     name: str
@@ -80,6 +86,7 @@ class Variable:
     pad: str | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
     text: bool = False
+    guards: int = 0
 
     @property
     def stored_dtype(self) -> str:
@@ -152,6 +159,46 @@ KEEPING: tuple[Variable, ...] = (
 """What the store keeps of every run beside its outputs."""
 
 RESERVED = frozenset(variable.name for variable in KEEPING)
+
+
+def coordinate(one: Parameter) -> Variable:
+    """A parameter as it is stored."""
+    dtype = stored_name(one.values)
+    guards = AXIS_GUARDS.get(dtype, 0)
+    return Variable(one.name, dtype, one.dims, one.values.shape, attrs=one.attrs, guards=guards)
+
+
+def stored_name(values: NDArray[Any]) -> str:
+    """Name of the data type in which values in memory are stored."""
+    kinds = {"M": "datetime64[ns]", "m": "timedelta64[ns]", "O": "str", "U": "str", "T": "str"}
+    return kinds.get(values.dtype.kind, values.dtype.name)
+
+
+def stored(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Values in memory as they go to disk."""
+    if dtype in ("datetime64[ns]", "timedelta64[ns]"):
+        return values.astype(dtype).astype("int64")
+    if dtype == "str":
+        return values.astype(np.dtypes.StringDType())
+    return values
+
+
+def axis(said: Mapping[str, Any], values: NDArray[Any]) -> Parameter:
+    """A parameter from what a declaration says of it and its values on disk."""
+    if values.dtype.kind in "UT":
+        values = values.astype(object)
+    if said["kind"] in ("datetime", "timedelta"):
+        values = values.astype(f"{said['kind']}64[ns]")
+    return Parameter(
+        said["name"],
+        values,
+        tuple(said["dims"]),
+        said.get("role", "design"),
+        said.get("units"),
+        said.get("long_name"),
+        said.get("weights"),
+        tuple(values.tolist()) if said["kind"] == "label" else None,
+    )
 
 
 def length_variable(of: Variable) -> Variable:
@@ -229,6 +276,47 @@ class Layout:
         if variable.shape:
             return subdivided(self.block, max(1, CHUNK_BYTES // max(variable.bytes_per_run, 1)))
         return self.block
+
+
+def layout_json(layout: Layout) -> dict[str, Any]:
+    """The part of a declaration that tells the layout."""
+    return {
+        "stored": {
+            "sizes": dict(layout.sizes),
+            "block": list(layout.block),
+            "coords": sorted(layout.coords),
+            "outputs": [
+                {
+                    "name": v.name,
+                    "dtype": v.dtype,
+                    "dims": list(v.dims),
+                    "shape": list(v.shape),
+                    "pad": v.pad,
+                    "attrs": dict(v.attrs),
+                    **({"guards": v.guards} if v.guards else {}),
+                }
+                for v in layout.variables.values()
+                if v.name not in RESERVED
+            ],
+        }
+    }
+
+
+def layout_of(declaration: Mapping[str, Any]) -> Layout:
+    """The layout that a declaration tells."""
+    said = declaration["stored"]
+    variables = {variable.name: variable for variable in KEEPING}
+    for one in said["outputs"]:
+        variables[one["name"]] = Variable(
+            one["name"],
+            one["dtype"],
+            tuple(one["dims"]),
+            tuple(one["shape"]),
+            one["pad"],
+            one["attrs"],
+            guards=one.get("guards", 0),
+        )
+    return Layout(said["sizes"], tuple(said["block"]), variables)
 
 
 def subdivided(block: tuple[int, ...], limit: int) -> tuple[int, ...]:

@@ -19,7 +19,15 @@ from sweepkit.status import NAMES, Status
 if TYPE_CHECKING:
     from sweepkit.requirements import Requirement
 
-__all__ = ["RunError", "Tally", "TooManyErrorsError", "failing", "too_many"]
+__all__ = [
+    "RunError",
+    "Tally",
+    "TooManyErrorsError",
+    "error_kind",
+    "failing",
+    "told_too_many",
+    "too_many",
+]
 
 LEAST_SHARE = 20
 """Runs after which a share of errors begins to count."""
@@ -62,12 +70,15 @@ class Tally:
         for one, count in zip(*np.unique(status, return_counts=True), strict=True):
             self.counts[int(one)] += sign * int(count)
 
-    def add_errors(self, status: NDArray[np.int8], errors: Mapping[int, str]) -> None:
-        """Count errors of a batch by kind."""
+    def add_errors(self, status: NDArray[np.int8], errors: Mapping[int, str]) -> dict[str, int]:
+        """Count errors of a batch by kind; returns the row of each kind that is new."""
+        new: dict[str, int] = {}
         for row, text in errors.items():
-            became = Status(status[row])
-            kind = text.partition(":")[0] if became == Status.ERROR else became.word
+            kind = error_kind(Status(status[row]), text)
+            if kind not in self.errors:
+                new[kind] = row
             self.errors[kind] += 1
+        return new
 
     @property
     def settled(self) -> int:
@@ -80,6 +91,11 @@ class Tally:
         return {NAMES[one]: count for one, count in sorted(self.counts.items()) if count}
 
 
+def error_kind(became: Status, text: str) -> str:
+    """What an error is counted as: the exception's type, or the status."""
+    return text.partition(":")[0] if became == Status.ERROR else became.word
+
+
 def too_many(tally: Tally, limit: int | float | None, total: int) -> TooManyErrorsError | None:
     """The error to end with if more runs did not succeed than a count or a share allows."""
     if limit is None:
@@ -90,12 +106,16 @@ def too_many(tally: Tally, limit: int | float | None, total: int) -> TooManyErro
         over = known and count > limit * tally.settled
     else:
         over = count > limit
-    if not over:
-        return None
+    return told_too_many(tally, limit) if over else None
+
+
+def told_too_many(tally: Tally, limit: int | float) -> TooManyErrorsError:
+    """The error with the counts as they are: runs in flight may have come in since it was due."""
+    count = sum(tally.errors.values())
     top = ", ".join(f"{kind} ({n})" for kind, n in tally.errors.most_common(3))
     return TooManyErrorsError(
-        f"{count} of {tally.settled} runs did not succeed, more than max_errors={limit!r} "
-        f"allows: {top}"
+        f"{count} of {tally.settled} runs of this session did not succeed, more than "
+        f"max_errors={limit!r} allows: {top}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -225,37 +225,40 @@ class Collector:
 
     A simulator may hand out the same dict or array every time and change it in the next run, so
     a result is taken apart or copied as it comes. Dicts of plain numbers, bools and strings with
-    the keys and types of the first such one are kept as tuples, which is fast.
+    the keys of the first such one are kept value after value in one list, which is fast; their
+    types are compared at the end.
     """
 
     def __init__(self, declared: Mapping[str, Output]) -> None:
         self._declared = declared
-        self._names: tuple[str, ...] | None = None
+        self._names: list[str] | None = None
         self._kinds: tuple[type, ...] = ()
         self._rows: list[int] = []
-        self._items: list[tuple[Any, ...]] = []
+        self._values: list[Any] = []
         self._groups: dict[str, dict[Any, list[tuple[int, _Seen]]]] = {}
         self.misfits: dict[int, str] = {}
         """What is wrong with results that cannot be stored, by row."""
+        self.misnamed: str | None = None
+        """An output of a name that no store can have, in words."""
 
     def take(self, row: int, result: Any) -> None:
         """Take the result of one run."""
         if type(result) is dict:
-            items = tuple(result.values())
-            kinds = tuple(map(type, items))
-            if kinds == self._kinds and tuple(result) == self._names:
+            if [*result] == self._names:
                 self._rows.append(row)
-                self._items.append(items)
+                self._values.extend(result.values())
                 return
-            if self._names is None and self._is_plain(result, kinds):
-                self._names, self._kinds = tuple(result), kinds
+            if self._names is None and self._is_plain(result):
+                self._names = [*result]
+                self._kinds = tuple(map(type, result.values()))
                 self._rows.append(row)
-                self._items.append(items)
+                self._values.extend(result.values())
                 return
         self._apart(row, result)
 
-    def _is_plain(self, result: Mapping[Any, Any], kinds: tuple[type, ...]) -> bool:
-        if not PLAIN.keys() >= set(kinds) or _names_fit(result, self._declared) is not None:
+    def _is_plain(self, result: Mapping[Any, Any]) -> bool:
+        kinds = set(map(type, result.values()))
+        if not PLAIN.keys() >= kinds or _names_fit(result, self._declared) is not None:
             return False
         said = [self._declared[name] for name in result if name in self._declared]
         return all(not one.dims and one.dtype is None for one in said)
@@ -265,6 +268,8 @@ class Collector:
             named = as_mapping(result, self._declared)
             wrong = _names_fit(named, self._declared)
             if wrong is not None:
+                if any(name_fault(name) is not None for name in named):
+                    self.misnamed = wrong
                 raise Misfit(wrong)
             seen = {
                 name: _seen(name, value, self._declared.get(name)) for name, value in named.items()
@@ -286,21 +291,69 @@ class Collector:
     def _plain_columns(self, count: int) -> dict[str, list[Column]]:
         if self._names is None:
             return {}
+        kinds, step = self._kinds, len(self._names)
+        seen = set(map(type, self._values))
+        if seen - set(kinds) or (len(seen) > 1 and self._mixed()):
+            self._part_odd()
+        if not self._rows:
+            return {}
         rows = None if len(self._rows) == count else np.array(self._rows, dtype=np.intp)
-        listed = zip(self._names, self._kinds, zip(*self._items, strict=True), strict=True)
         columns = {}
         try:
-            for name, kind, items in listed:
-                dtype = PLAIN[kind]
+            for at, (name, kind) in enumerate(zip(self._names, kinds, strict=True)):
+                items, dtype = self._values[at::step], PLAIN[kind]
                 if dtype == "str":
                     "".join(items).encode()
                 values = np.array(items, dtype=object if dtype == "str" else dtype)
                 columns[name] = [Column(rows, values, dtype)]
         except (OverflowError, UnicodeEncodeError):  # one value does not fit: look at each
-            for row, taken in zip(self._rows, self._items, strict=True):
-                self._apart(row, dict(zip(self._names, taken, strict=True)))
+            for row, taken in self._taken():
+                self._apart(row, taken)
             return {}
         return columns
+
+    def _mixed(self) -> bool:
+        """Whether an output has values of another type than its first."""
+        step = len(self._kinds)
+        return any(
+            set(map(type, self._values[at::step])) != {kind} for at, kind in enumerate(self._kinds)
+        )
+
+    def _taken(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        names = self._names or []
+        step = len(names)
+        for at, row in enumerate(self._rows):
+            yield row, dict(zip(names, self._values[at * step : (at + 1) * step], strict=True))
+
+    def _part_odd(self) -> None:
+        """Take results apart that have other types than the first; the others stay."""
+        taken = list(self._taken())
+        self._rows, self._values = [], []
+        owners: dict[int, int] = {}
+        for row, result in taken:
+            for name, value in result.items():
+                if _may_change(value):
+                    first = owners.setdefault(id(value), row)
+                    if first != row:
+                        # One object handed out twice may have been changed in between.
+                        fault = (
+                            f"output {name!r} is the very object that another run returned, "
+                            f"a {type(value).__name__}; return a copy"
+                        )
+                        self.misfits[row] = self.misfits[first] = fault
+        for row, result in taken:
+            if tuple(map(type, result.values())) == self._kinds:
+                self._rows.append(row)
+                self._values.extend(result.values())
+            elif row not in self.misfits:
+                self._apart(row, result)
+
+
+def _may_change(value: object) -> bool:
+    """Whether a simulator could change a value after it has handed it out."""
+    if isinstance(value, list | dict | bytearray):
+        return True
+    return hasattr(value, "__array__") and not isinstance(value, np.generic)
 
 
 def _names_fit(result: Mapping[str, Any], declared: Mapping[str, Output]) -> str | None:

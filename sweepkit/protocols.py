@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +14,22 @@ from numpy.typing import NDArray
 from sweepkit.format1 import Layout, Variable
 from sweepkit.outputs import Column
 from sweepkit.parameters import Parameter
+from sweepkit.root import StoreError
 
 __all__ = [
     "Batch",
+    "ComputeLostError",
     "Crew",
     "Executor",
     "Holder",
     "Outcome",
     "Result",
+    "Share",
     "Store",
     "StoreBusyError",
     "StoreError",
+    "UnwritableError",
+    "everyone",
 ]
 
 
@@ -41,12 +47,15 @@ class Batch:
         Numbers of the runs in the declared grid, in C order.
     seconds : float
         How long the batch is expected to take on one worker.
+    lost : int
+        How often before these runs were begun, and their results lost with their worker.
     """
 
     block: int
     cells: NDArray[np.int64]
     runs: NDArray[np.int64]
     seconds: float = 0.0
+    lost: int = 0
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -57,6 +66,10 @@ class Batch:
         return replace(
             self, cells=self.cells[rows], runs=self.runs[rows], seconds=self.seconds * share
         )
+
+    def begun(self) -> Batch:
+        """The same after its runs were begun and their results lost."""
+        return replace(self, lost=self.lost + 1)
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,8 @@ class Result:
         Error in one line and captured text, by row, where there is any.
     notes : tuple of str
         What runs did to the process around them, such as a changed working directory.
+    misnamed : str or None
+        What is wrong with an output's name that no store can have, if there is such a one.
     """
 
     status: NDArray[np.int8]
@@ -83,6 +98,7 @@ class Result:
     errors: Mapping[int, str] = field(default_factory=dict)
     logs: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    misnamed: str | None = None
 
     def __len__(self) -> int:
         return len(self.status)
@@ -96,15 +112,36 @@ class Outcome:
     result: Result
 
 
+Share: TypeAlias = Callable[[int], int]
+"""How many workers a crew may have, given how many it has; asked often, answered at once."""
+
+
+def everyone(using: int) -> int:
+    """The share of a crew that need not share."""
+    return sys.maxsize
+
+
 class Crew(Protocol):
     """Held workers."""
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def map(
+        self,
+        batches: Iterator[Batch],
+        stopping: Callable[[], bool],
+        share: Share = everyone,
+    ) -> Iterator[Outcome | None]:
         """Run batches, pulled as workers come free, and yield outcomes as they come, unordered.
 
-        Every run pulled is in exactly one outcome, unless ``stopping()`` became true: then no
-        more is pulled, runs in flight may be given up, and the iterator ends soon. A run that
-        ends its worker has the status crashed or timeout and costs no other run its outcome.
+        None is yielded at least each second while there is no outcome, so that whoever iterates
+        can report and write meanwhile; where runs share the caller's thread, between batches.
+
+        While the crew has more workers than its share, no batch is pulled, and a worker is let go
+        when what it was given is done; with a share of 0 all wait until it is more.
+
+        An outcome may be of the first runs of a batch, with the others in later ones. Every run
+        pulled is in exactly one outcome, unless ``stopping()`` became true: then no more is
+        pulled, runs in flight may be given up, and the iterator ends soon. A run that ends its
+        worker has the status crashed or timeout and costs no other run its outcome.
         """
 
 
@@ -129,6 +166,10 @@ class Executor(Protocol):
         """
 
 
+class ComputeLostError(RuntimeError):
+    """Compute that was held is gone, or none can be had; what was counted is kept."""
+
+
 @dataclass(frozen=True)
 class Holder:
     """Who writes to a store."""
@@ -138,12 +179,12 @@ class Holder:
     since: str
 
 
-class StoreError(Exception):
-    """A store cannot be read or written as it is; says where and what to do."""
-
-
 class StoreBusyError(StoreError):
     """Another process writes to the store."""
+
+
+class UnwritableError(StoreError):
+    """Nothing can be written at the path of a store."""
 
 
 class Store(Protocol):
@@ -166,7 +207,10 @@ class Store(Protocol):
     # --- one writer ---
 
     def hold(self) -> AbstractContextManager[None]:
-        """Be the only writer; raises StoreBusyError naming the other."""
+        """Be the only writer; raises StoreBusyError naming the other.
+
+        Raises UnwritableError where nothing can be written.
+        """
 
     def exists(self) -> bool:
         """Whether a layout was committed; what a killed writer began is finished or undone."""
@@ -228,6 +272,9 @@ class Store(Protocol):
 
     def damaged_axes(self) -> dict[str, str]:
         """Coordinates that cannot be read, each with what is wrong with it."""
+
+    def damaged_metadata(self) -> dict[str, str]:
+        """Variables whose metadata are not as committed, each with what is wrong with it."""
 
     # --- beside the sweep ---
 

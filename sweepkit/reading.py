@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
-from sweepkit.expressions import parse
-from sweepkit.format1 import ATTRIBUTE, CODECS, FORMAT, KEEPING, WIDE_NOTE
+from sweepkit.files import lost_chunks, read_bytes
+from sweepkit.format1 import ATTRIBUTE, KEEPING, RESERVED
+from sweepkit.formulas import derived, lengths_of, run_dims_of, with_derived
+from sweepkit.lazy import Texts, lazy, plain
 from sweepkit.requirements import Requirement, collect, margins, satisfied
+from sweepkit.root import (
+    FAULTS,
+    DamagedError,
+    NotASweepError,
+    OutdatedError,
+    checked,
+    damaged_root,
+    root_bytes,
+    side_folder,
+)
 from sweepkit.status import NAMES, Status
+from sweepkit.stored import Place, Statuses, Stored, stamp
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["failed", "margin", "open", "requirements_of", "runs", "status_counts"]
+__all__ = [
+    "derived",
+    "failed",
+    "margin",
+    "open",
+    "requirements_of",
+    "run_dims_of",
+    "runs",
+    "status_counts",
+]
 
-DERIVED_LIMIT = 10**7
 KEPT_INSIDE = frozenset({"codes", "environment", "objects"})
 """Parts of a store's declaration that are too long to be shown with the Dataset."""
 
-ENDED_BADLY = tuple(
-    int(one) for one in (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
-)
+ENDED_BADLY = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
+ENDED = (Status.DONE, *ENDED_BADLY)
+WITNESSES = ("attempts", "duration", "code", "log_size")
+"""Scalars of which a block that was run has a chunk."""
 
-
-class NotASweepError(ValueError):
-    """What is there cannot be read as a sweep."""
-
-
-class DamagedError(ValueError):
-    """A part of a store cannot be decoded."""
+TRIES = 5
+"""Times that a store is opened again because it was changed meanwhile."""
 
 
 def open(
@@ -72,452 +85,171 @@ def open(
     Dataset
         Without `stages`, dims are the grid's, in declared order; outputs, ``status``,
         ``duration`` (s), ``attempts``, ``code``, ``error``, ``log``; values are read when they
-        are used.
+        are used. Of a sweep that goes on, runs are shown as they were when they were first looked
+        at, all variables alike; open it again to see more.
 
     Raises
     ------
-    ValueError
-        If there is no sweep at the path, or it is of a newer format.
+    StoreError
+        If there is no sweep at the path, it is of a newer format, or a part of it is damaged or
+        lost; a value that is damaged or lost raises it when it is read. (It is a ValueError too.)
     """
-    where = os.fspath(path)
-    _declaration(where)
+    where = _present(os.fspath(path))
     if stages:
         from sweepkit.stages import joined
 
-        together = joined(where, mask=mask)
-        return together if chunks is None else together.chunk(chunks)
-    plain = _plain(where)
-    declaration = dict(json.loads(plain.attrs[ATTRIBUTE]))  # of the same root as the arrays
+        return _chunked(joined(where, mask=mask), chunks)
+    place, found = _opened(where)
+    declaration = dict(json.loads(found.attrs[ATTRIBUTE]))  # of the same root as the arrays
+    run_dims = tuple(declaration["stored"]["sizes"])
     axes = {
         dim: np.asarray(order, dtype=np.int64)
         for dim, order in declaration.get("axes", {}).items()
-        if dim in plain.sizes and len(order) == plain.sizes[dim]
+        if dim in found.sizes and len(order) == found.sizes[dim]
     }
-    run_dims = tuple(declaration["stored"]["sizes"])
     order = [dim for dim in declaration["dims"] if dim in run_dims]
     order += [dim for dim in run_dims if dim not in order]
-    coords = {
-        str(name): _sorted_variable(array.variable, axes) for name, array in plain.coords.items()
+    stored = {
+        str(name): Stored(place, str(name), found[name].variable, run_dims)
+        for name in found.variables
     }
-    keeping = {variable.name for variable in KEEPING}
-    status = plain["status"].variable
-    data: dict[str, xr.Variable] = {}
+    coords = {str(name): _coordinate(found[name], stored[str(name)], axes) for name in found.coords}
     parameters = {one["name"] for one in declaration["parameters"]}
-    for name, array in plain.data_vars.items():
-        variable = array.variable
-        if str(name) in parameters:  # as an older store has them: along one run dim, and no index
-            coords[str(name)] = _sorted_variable(variable, axes)
-            continue
-        if name == "error":
-            variable = _text(variable, status, ENDED_BADLY)
-        elif name == "log":
-            variable = _text(variable, plain["log_size"].variable, None)
-        if set(run_dims) <= set(map(str, variable.dims)):
-            hides = mask and name not in keeping
-            lengths = plain.get(variable.attrs.get("length"))
-            data[str(name)] = _lazy(
-                variable,
-                status if hides else None,
-                axes,
-                run_dims,
-                order,
-                None if lengths is None else lengths.variable,
-            )
+    for name in parameters & {str(name) for name in found.data_vars}:
+        # As an older store has them: along one run dim, and no index.
+        coords[name] = _coordinate(found[name], stored[name], axes)
+    statuses = Statuses(stored["status"], [stored[name] for name in WITNESSES])
+    if chunks is not None:  # dask may read in other processes, which have no record in common
+        statuses.seen(tuple(slice(0, n) for n in stored["status"].shape))
+    data: dict[str, xr.Variable] = {}
+    for name in (str(name) for name in found.data_vars if str(name) not in coords):
+        if set(run_dims) <= set(stored[name].dims):
+            data[name] = _of_runs(name, stored, statuses, axes, order, mask=mask)
         else:
-            data[str(name)] = variable
+            data[name] = plain(stored[name])
     names = [str(one["name"]) for one in declaration["stored"]["outputs"]]
     names += [variable.name for variable in KEEPING]  # as returned, then what the store keeps
     data = {**{name: data[name] for name in names if name in data}, **data}
     shown = {name: said for name, said in declaration.items() if name not in KEPT_INSIDE}
-    attrs = {**plain.attrs, ATTRIBUTE: json.dumps(shown)}
+    attrs = {**found.attrs, ATTRIBUTE: json.dumps(shown)}
     declared = [one["name"] for one in declaration["parameters"] if one["name"] in coords]
     coords = {name: coords[name] for name in (*declared, *(set(coords) - set(declared)))}
     opened = xr.Dataset(data, coords=coords, attrs=attrs)
     for name, text in declaration.get("derived", {}).items():
-        opened = _with_derived(opened, name, text)
-    return opened if chunks is None else opened.chunk(chunks)
+        opened = with_derived(opened, name, text)
+    return _chunked(opened, chunks)
 
 
-def _plain(path: str) -> xr.Dataset:
-    """The store as xarray opens it, with errors that say what is damaged and what to do."""
+def _chunked(opened: xr.Dataset, chunks: Any) -> xr.Dataset:
+    if chunks is None:
+        return opened
     try:
-        plain: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True)
-    except (ValueError, RuntimeError, OSError) as fault:
-        raise NotASweepError(
-            f"{path} cannot be read: {fault}; sk.verify({path!r}) names what is damaged, and the "
-            "next sk.run restores or runs just that again"
+        return opened.chunk(chunks)
+    except ImportError as fault:
+        raise ImportError(
+            f"chunks={chunks!r} needs dask, which is not installed; pip install 'sweepkit[dask]', "
+            "or leave chunks out: values are read when they are used all the same"
         ) from fault
-    told = {name: _told(array.variable, name, path) for name, array in plain.data_vars.items()}
-    return plain.assign(told)
 
 
-def _told(variable: xr.Variable, name: object, path: str) -> xr.Variable:
-    lazy = indexing.LazilyIndexedArray(_Told(variable, str(name), path))
-    return xr.Variable(variable.dims, lazy, variable.attrs, variable.encoding)
+def _present(path: str) -> str:
+    """Where a store is; while it is being replaced in two steps, where it has been set aside."""
+    if os.path.exists(path):
+        return path
+    kept = side_folder(Path(path).absolute())
+    aside = kept / "replaced"
+    waiting = (kept / "rewrite-ready").exists() and (aside / "zarr.json").exists()
+    return str(aside) if waiting else path
 
 
-def _declaration(path: str) -> dict[str, Any]:
-    where = os.path.join(path, "zarr.json")
-    try:
-        with io.open(where, encoding="utf-8") as file:  # noqa: UP020  (open is ours here)
-            root = json.load(file)
-        attributes = root["attributes"]
-        version = attributes.get("sweepkit_format")
-    except FileNotFoundError:
-        raise NotASweepError(f"{path} holds no sweep; sk.run(sweep, {path!r}) makes one") from None
-    except NotADirectoryError:
-        raise NotASweepError(f"{path} is a file and no sweep") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise NotASweepError(f"{path}: zarr.json is damaged: {fault}") from fault
-    if version is None:
-        raise NotASweepError(f"{path} is a Zarr group but no sweep; use xarray.open_zarr")
-    if version != FORMAT:
-        raise NotASweepError(
-            f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
-            "update sweepkit"
-        )
-    for name, array in root["consolidated_metadata"]["metadata"].items():
-        if array.get("node_type") == "group":
-            continue
-        unknown = {one["name"] for one in array["codecs"]} - CODECS
-        if unknown:
-            raise NotASweepError(
-                f"{path}: variable {name!r} is encoded by {', '.join(sorted(unknown))}, which no "
-                "sweep uses and which may run code; it is not opened"
+def _opened(path: str) -> tuple[Place, xr.Dataset]:
+    """The store as xarray opens it, with errors that say what is damaged and what to do."""
+    root_path = Path(path, "zarr.json")
+    for _ in range(TRIES):
+        seen = stamp(str(root_path))
+        root = read_root(path)
+        metadata = root["consolidated_metadata"]["metadata"]
+        try:
+            _check_coordinates(path, root)
+            found: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True)
+        except DamagedError:
+            raise
+        except FAULTS as fault:
+            if stamp(str(root_path)) != seen:
+                continue
+            raise DamagedError(
+                f"{path} cannot be read: {fault}; sk.verify({path!r}) names what is damaged, and "
+                "the next sk.run restores or runs just that again"
+            ) from fault
+        if stamp(str(root_path)) == seen:
+            return Place(path, metadata, seen), found
+    raise OutdatedError(f"{path} is being changed again and again; open it later")
+
+
+def read_root(path: str) -> dict[str, Any]:
+    """The root of a store as it was committed.
+
+    Raises
+    ------
+    StoreError
+        If it is damaged, of a newer format, or no sweep.
+    """
+    if os.path.isfile(path):
+        raise NotASweepError(f"{path} is a file and no sweep")
+    content = root_bytes(Path(path))
+    copy = read_bytes(side_folder(Path(path).absolute()) / "root.json")
+    if content is None and copy is not None and Path(path, "status").is_dir():
+        raise damaged_root(path, "is missing", copy)
+    return checked(content, path, copy)
+
+
+def _check_coordinates(path: str, root: Mapping[str, Any]) -> None:
+    """Refuse coordinates that lost a chunk, which would read as other values."""
+    told = json.loads(root["attributes"][ATTRIBUTE])
+    names = [one["name"] for one in told["parameters"]] + list(told["stored"].get("coords", ()))
+    for name in names:
+        for lost in lost_chunks(Path(path, name), root["consolidated_metadata"]["metadata"][name]):
+            raise DamagedError(
+                f"{path}: coordinate {name!r} lost a chunk, {lost}; the next sk.run restores it "
+                "from its copy"
             )
-    return dict(json.loads(attributes[ATTRIBUTE]))
 
 
-def _sorted_variable(variable: xr.Variable, axes: Mapping[str, NDArray[np.int64]]) -> xr.Variable:
+def _coordinate(
+    array: xr.DataArray, stored: Stored, axes: Mapping[str, NDArray[np.int64]]
+) -> xr.Variable:
+    variable = array.variable if str(array.name) in array.indexes else plain(stored)
     if variable.dtype.kind == "T":
         variable = variable.astype(object)
     at = {dim: order for dim, order in axes.items() if dim in variable.dims}
     return variable.isel(at) if at else variable
 
 
-class OutdatedError(ValueError):
-    """The store was made anew since it was opened."""
-
-
-class _Told(BackendArray):
-    """Values of a variable; where they are damaged, the error names it and what to do."""
-
-    def __init__(self, variable: xr.Variable, name: str, path: str) -> None:
-        self._variable = variable
-        self._name = name
-        self._path = path
-        self.shape = variable.shape
-        self.dtype = variable.dtype
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.OUTER, self._read
-        )
-
-    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        try:
-            values = np.asarray(self._variable[key].values)
-        except (ValueError, RuntimeError, OSError) as fault:
-            self._check_layout()
-            raise DamagedError(
-                f"{self._path}: variable {self._name!r} is damaged ({fault}); "
-                f"sk.verify({self._path!r}) names every damaged run, and the next sk.run runs just "
-                "those again"
-            ) from fault
-        self._check_layout()
-        return values
-
-    def _layout(self) -> dict[str, Any]:
-        """Metadata of the array as it is now; of the root's copy where its own is damaged."""
-        for parts in ((self._name, "zarr.json"), ("zarr.json",)):
-            with suppress(OSError, ValueError):
-                said = json.loads(Path(self._path, *parts).read_text())
-                if len(parts) == 1:
-                    said = said["consolidated_metadata"]["metadata"].get(self._name, {})
-                return dict(said)
-        return {}
-
-    def _check_layout(self) -> None:
-        """Refuse values of an array made anew since: decoded as before, they are other values."""
-        kept = self._variable.encoding
-        then = [kept["dtype"].name if kept["dtype"].kind in "biufc" else None, *kept["chunks"]]
-        said = self._layout()
-        chunks = said["chunk_grid"]["configuration"]["chunk_shape"] if said else []
-        now = [said["data_type"] if then[0] is not None else None, *chunks] if said else []
-        if now != then:
-            raise OutdatedError(
-                f"{self._path}: variable {self._name!r} was stored anew since this Dataset was "
-                "opened, in another layout or data type; open it again with sk.open"
-            )
-
-
-class _Texts(BackendArray):
-    """Texts of runs, of which few have any: only chunks that hold some are read."""
-
-    def __init__(
-        self, variable: xr.Variable, tells: xr.Variable, among: Sequence[int] | None
-    ) -> None:
-        self._variable = variable
-        self._tells = tells
-        self._among = among
-        self.shape = variable.shape
-        self.dtype = np.dtype(object)
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.BASIC, self._read
-        )
-
-    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        tells = np.asarray(self._tells[key].values)
-        texts: NDArray[Any] = np.full(tells.shape, "", dtype=self.dtype)
-        there = tells > 0 if self._among is None else np.isin(tells, self._among)
-        if not there.any():
-            return texts
-        extents = self._variable.encoding.get("chunks") or self.shape
-        axes = [np.arange(n)[part] for n, part in zip(self.shape, key, strict=True)]
-        scalar = [not isinstance(part, slice) for part in key]
-        at = np.nonzero(
-            there.reshape([1 if s else len(a) for s, a in zip(scalar, axes, strict=True)])
-        )
-        cells = [np.atleast_1d(axis)[where] for axis, where in zip(axes, at, strict=True)]
-        chunks = np.stack([c // e for c, e in zip(cells, extents, strict=True)], axis=1)
-        shaped = texts.reshape([1 if s else len(a) for s, a in zip(scalar, axes, strict=True)])
-        for chunk in np.unique(chunks, axis=0):
-            mine = (chunks == chunk).all(axis=1)
-            box = tuple(
-                slice(int(c) * e, min((int(c) + 1) * e, n))
-                for c, e, n in zip(chunk, extents, self.shape, strict=True)
-            )
-            read = np.asarray(self._variable[box].values)
-            inner = tuple(c[mine] - part.start for c, part in zip(cells, box, strict=True))
-            shaped[tuple(a[mine] for a in at)] = read[inner]
-        return shaped.reshape(texts.shape)
-
-
-class _Masked(BackendArray):
-    """Values of a variable in declared order, read lazily.
-
-    Hidden where runs are unfinished and, of traces, beyond their length.
-    """
-
-    def __init__(
-        self,
-        variable: xr.Variable,
-        status: xr.Variable | None,
-        orders: Mapping[str, NDArray[np.int64]],
-        run_dims: Sequence[str],
-        lengths: xr.Variable | None,
-    ) -> None:
-        self._variable = variable
-        self._status = status
-        self._lengths = lengths
-        self._orders = orders
-        self._run_dims = run_dims
-        self.shape = variable.shape
-        self.dtype = _shown_dtype(variable) if status is not None else variable.dtype
-        if self.dtype.kind == "T":
-            self.dtype = np.dtype(object)
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.OUTER, self._read
-        )
-
-    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        """Read the bounding box of what is asked for, then pick from it in memory."""
-        boxes, picks = [], []
-        for dim, part, size in zip(self._variable.dims, key, self.shape, strict=True):
-            box, pick = _bounding(part, size, self._orders.get(str(dim)))
-            boxes.append(box)
-            picks.append(pick)
-        if self._status is None:
-            values = _picked(np.asarray(self._variable[tuple(boxes)].values), picks)
-            return values.astype(self.dtype, copy=False)
-        dims = self._variable.dims
-        kept = [at for at, dim in enumerate(dims) if dim in self._run_dims]
-        where = {str(dims[at]): boxes[at] for at in kept}
-        # Status first: a run that finishes between the two reads is hidden, not shown half.
-        status = self._status[tuple(where[str(dim)] for dim in self._status.dims)].values
-        status = _picked(np.asarray(status), [picks[at] for at in kept])
-        values = _picked(np.asarray(self._variable[tuple(boxes)].values), picks)
-        unfinished = status != Status.DONE
-        scalar_axes = sum(1 for at in kept if isinstance(picks[at], int))
-        ndim_runs = len(kept) - scalar_axes
-        hidden = unfinished.reshape(unfinished.shape + (1,) * (values.ndim - ndim_runs))
-        if self._lengths is not None:
-            lengths = self._lengths[tuple(where[str(dim)] for dim in self._lengths.dims)].values
-            lengths = _picked(np.asarray(lengths), [picks[at] for at in kept])
-            at = np.arange(self.shape[len(kept)])[key[len(kept)]]  # along the padded dim
-            beyond = at >= lengths.reshape(lengths.shape + (1,) * np.ndim(at))
-            hidden = hidden | beyond.reshape(beyond.shape + (1,) * (values.ndim - beyond.ndim))
-        return _hidden(values, self.dtype, np.broadcast_to(hidden, values.shape))
-
-
-def _text(variable: xr.Variable, tells: xr.Variable, among: Sequence[int] | None) -> xr.Variable:
-    lazy = indexing.LazilyIndexedArray(_Texts(variable, tells, among))
-    return xr.Variable(variable.dims, lazy, variable.attrs)
-
-
-def _bounding(part: Any, size: int, order: NDArray[np.int64] | None) -> tuple[slice, Any]:
-    """A slice on disk that holds what an indexer picks, and what to pick from it."""
-    if isinstance(part, int | np.integer):
-        at = int(part if order is None else order[part])
-        at = at % size
-        return slice(at, at + 1), 0
-    if order is None and isinstance(part, slice):
-        start, stop, step = part.indices(size)
-        if step == 1:
-            return slice(start, max(stop, start)), slice(None)
-    wanted = np.arange(size)[part]
-    if order is not None:
-        wanted = order[wanted]
-    if not len(wanted):
-        return slice(0, 0), slice(None)
-    low, high = int(wanted.min()), int(wanted.max()) + 1
-    return slice(low, high), wanted - low
-
-
-def _picked(values: NDArray[Any], picks: Sequence[Any]) -> NDArray[Any]:
-    for axis in range(len(picks) - 1, -1, -1):
-        pick = picks[axis]
-        if isinstance(pick, int):
-            values = values.take([pick], axis=axis).squeeze(axis)  # an array, also of one string
-        elif not isinstance(pick, slice):
-            values = values.take(pick, axis=axis)
-    return values
-
-
-def _shown_dtype(variable: xr.Variable) -> np.dtype[Any]:
-    kind = variable.dtype.kind
-    if kind == "T":
-        return np.dtype(object)  # plain str objects, which everything downstream takes
-    if kind in "iub" and WIDE_NOTE not in variable.attrs:
-        return np.dtype(np.float64)
-    shown: np.dtype[Any] = variable.dtype
-    return shown
-
-
-def _hidden(
-    values: NDArray[Any], dtype: np.dtype[Any], unfinished: NDArray[np.bool_]
-) -> NDArray[Any]:
-    if values.dtype != dtype:
-        values = values.astype(dtype)
-    elif unfinished.any():
-        values = values.copy()
-    if not unfinished.any():
-        return values
-    kind = dtype.kind
-    if kind in "fc":
-        values[unfinished] = np.nan
-    elif kind in "mM":
-        values[unfinished] = np.array("NaT", dtype=dtype)
-    elif kind in "OTU":
-        values[unfinished] = ""
-    else:
-        values[unfinished] = 0
-    return values
-
-
-def _lazy(
-    variable: xr.Variable,
-    status: xr.Variable | None,
+def _of_runs(
+    name: str,
+    stored: Mapping[str, Stored],
+    statuses: Statuses,
     axes: Mapping[str, NDArray[np.int64]],
-    run_dims: Sequence[str],
     order: Sequence[str],
-    lengths: xr.Variable | None,
+    *,
+    mask: bool,
 ) -> xr.Variable:
-    orders = {dim: positions for dim, positions in axes.items() if dim in variable.dims}
-    if status is not None or orders:
-        masked = _Masked(variable, status, orders, run_dims, lengths)
-        shown = xr.Variable(variable.dims, indexing.LazilyIndexedArray(masked), variable.attrs)
-    else:
-        shown = variable
-    own = [dim for dim in variable.dims if dim not in run_dims]
-    wanted = (*order, *own)
-    return shown if shown.dims == wanted else shown.transpose(*wanted)
-
-
-def _with_derived(opened: xr.Dataset, name: str, text: str) -> xr.Dataset:
-    expression = parse(text)
-    sizes = {dim for one in expression.names if one in opened for dim in opened[one].dims}
-    count = int(np.prod([opened.sizes[dim] for dim in sizes])) if sizes else 1
-    if count > DERIVED_LIMIT or not expression.names <= set(opened.coords):
-        return opened
-    value = expression.evaluate({one: opened[one].variable for one in expression.names})
-    dims = tuple(dim for dim in opened.sizes if dim in value.dims)
-    value = value.transpose(*dims)
-    return opened.assign_coords(
-        {name: xr.Variable(value.dims, value.values, {"long_name": text, "derived": text})}
-    )
-
-
-def derived(ds: xr.Dataset, formula: str | Callable[[xr.Dataset], xr.DataArray]) -> xr.DataArray:
-    """The value of a formula of outputs and parameters, over the runs in the order on disk.
-
-    Raises
-    ------
-    ValueError
-        If the result does not lie over the run dims.
-    """
-    dims = run_dims_of(ds)
-    if isinstance(formula, str):
-        expression = parse(formula)
-        expression.check([str(name) for name in ds.variables], run_dims=dims)
-        values = {name: ds[name].variable for name in expression.names}
-        made = expression.evaluate(values, lengths=_lengths(ds), run_dims=dims)
-        array = xr.DataArray(made.values, dims=made.dims)
-    else:
-        given = formula(ds)
-        if not isinstance(given, xr.DataArray):
-            raise ValueError(f"the formula gave a {type(given).__name__}; it gives a DataArray")
-        given = _at_the_same_points(given, ds, dims)
-        array = xr.DataArray(given.values, dims=given.dims)
-    lacking = [dim for dim in dims if dim not in array.dims]
-    array = array.expand_dims({dim: ds.sizes[dim] for dim in lacking})
-    for dim in dims:
-        if array.sizes[dim] != ds.sizes[dim]:
-            raise ValueError(
-                f"the formula gave {array.sizes[dim]} entries along {dim!r}, where the sweep has "
-                f"{ds.sizes[dim]}"
-            )
-    declaration = json.loads(ds.attrs[ATTRIBUTE])
-    inverse = {
-        dim: np.argsort(np.asarray(order))
-        for dim, order in declaration.get("axes", {}).items()
-        if dim in array.dims
-    }
-    own = [dim for dim in array.dims if dim not in dims]
-    return array.isel(inverse).transpose(*declaration["stored"]["sizes"], *own)
-
-
-def _at_the_same_points(given: xr.DataArray, ds: xr.Dataset, dims: Sequence[str]) -> xr.DataArray:
-    """The result of a formula with its values at the coordinates that they belong to."""
-    for dim in dims:
-        if dim not in given.indexes or dim not in ds.indexes:
-            continue
-        have, want = given.indexes[dim], ds.indexes[dim]
-        if have.equals(want) or len(have) != len(want):
-            continue
-        if not have.isin(want).all():
-            raise ValueError(
-                f"the formula gave other coordinate values along {dim!r} than the sweep has"
-            )
-        given = given.sel({dim: want})
-    return given
+    """A variable of the runs: as stored, or hidden where it is no result."""
+    one = stored[name]
+    if name == "status":
+        return lazy(statuses, statuses, (), axes, order)
+    if name == "error":
+        return lazy(Texts(one, statuses, ENDED_BADLY), statuses, (), axes, order)
+    if name == "log":
+        texts = Texts(one, statuses, ENDED, stored["log_size"])
+        return lazy(texts, statuses, (), axes, order)
+    if name in RESERVED:
+        return lazy(one, statuses, ENDED, axes, order)
+    lengths = stored.get(str(one.attrs.get("length")))
+    return lazy(one, statuses, (Status.DONE,), axes, order, masked=mask, lengths=lengths)
 
 
 # --- requirements --------------------------------------------------------------------------------
-
-
-def run_dims_of(ds: xr.Dataset) -> tuple[str, ...]:
-    """Dims that tell runs apart: those of ``status``, else those that all variables share."""
-    if "status" in ds:
-        return tuple(map(str, ds["status"].dims))
-    if not ds.data_vars:
-        return tuple(map(str, ds.dims))
-    shared = set.intersection(*(set(map(str, one.dims)) for one in ds.data_vars.values()))
-    return tuple(str(dim) for dim in ds.dims if str(dim) in shared)
 
 
 def requirements_of(ds: xr.Dataset, requirements: Any = None) -> tuple[Requirement, ...]:
@@ -540,17 +272,6 @@ def requirements_of(ds: xr.Dataset, requirements: Any = None) -> tuple[Requireme
             "requirements=['steps >= 500']"
         )
     return made
-
-
-def _lengths(ds: xr.Dataset) -> dict[str, tuple[str, xr.Variable]]:
-    lengths = {}
-    for name, array in ds.data_vars.items():
-        said = array.attrs.get("length")
-        if said in ds.data_vars:
-            own = [dim for dim in array.dims if dim not in ds[said].dims]
-            if own:
-                lengths[str(name)] = (str(own[0]), ds[said].variable)
-    return lengths
 
 
 def _finished(ds: xr.Dataset) -> xr.DataArray | None:
@@ -592,7 +313,7 @@ def failed(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
     if _nothing_done(ds):
         return _unknown(ds, dims, "failed", "failed")
     used = _used(ds, wanted)
-    held = satisfied(wanted, used, run_dims=dims, lengths=_lengths(used))
+    held = satisfied(wanted, used, run_dims=dims, lengths=lengths_of(used))
     values = np.asarray(~held.all(axis=0), dtype=np.float64)
     array = _over_runs(ds, dims, values)
     finished = _finished(ds)
@@ -640,7 +361,7 @@ def margin(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
         unknown = _unknown(ds, dims, "margin", "distance to the limit")
         return unknown.expand_dims(requirement=[one.name for one in wanted], axis=-1)
     used = _used(ds, wanted)
-    measured = margins(wanted, used, run_dims=dims, lengths=_lengths(used))
+    measured = margins(wanted, used, run_dims=dims, lengths=lengths_of(used))
     array = _over_runs(ds, dims, np.moveaxis(measured, 0, -1), "requirement")
     array = array.assign_coords(requirement=[one.name for one in wanted])
     finished = _finished(ds)

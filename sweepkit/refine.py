@@ -21,7 +21,9 @@ from sweepkit.resume import (
     settled_values,
     stale_codes,
     was_from_json,
+    was_to_json,
 )
+from sweepkit.rewrite import copied
 from sweepkit.run import Session, Settings
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import STAGES, ZarrStore
@@ -221,14 +223,45 @@ def _stages(
         known = set(_keys(Grid(tuple(stored.values())), whole.was))
         there = np.array([key in known for key in keys], dtype=bool)
         new &= ~there
-        # One made before a parameter joined the grid stays as it is.
-        if (wanted is None or there.any()) and set(stored) == set(sweep.grid.names):
+        if wanted is None or there.any():
+            joined = set(sweep.grid.names) - set(stored)
+            if joined:  # it was made before they joined the grid
+                _join(stage, stored, {name: whole.was[name] for name in joined}, sweep.grid)
+                stored = stage.parameter_values(stage.declaration["parameters"])
             yield number, _as_declared(sweep.grid, stored)
     if wanted is not None and new.any():
         number = max(numbers, default=0) + 1
         taken = [one.take(np.flatnonzero(new)) for one in wanted.parameters]
         along = [replace(one, dims=(f"point_{number}", *one.dims[1:])) for one in taken]
         yield number, replace(wanted, parameters=tuple(along))
+
+
+def _join(
+    stage: ZarrStore,
+    stored: Mapping[str, Parameter],
+    was: Mapping[str, Parameter],
+    grid: Grid,
+) -> None:
+    """Give the points of a stage the one value that they had of parameters that joined later."""
+    dims = (next(iter(stored.values())).dim,)
+    told = stage.declaration
+    kept = {said["name"]: said for said in told["parameters"]}
+    axes, said = [], []
+    for one in grid.parameters:
+        if one.name in stored:
+            axes.append(stored[one.name])
+            said.append(kept[one.name])
+            continue
+        size = next(iter(stored.values())).size
+        values = np.repeat(was[one.name].values, size, axis=0)
+        objects = tuple(values.tolist()) if one.objects is not None else None
+        values = values.astype(one.values.dtype)
+        made = replace(one, values=values, dims=(*dims, *one.dims[1:]), objects=objects)
+        axes.append(replace(made, weights=None))
+        said.append({"name": one.name, "dims": list(made.dims), "kind": made.kind, **one.attrs})
+    earlier = {**told.get("was", {}), **was_to_json(was)}
+    declaration = {name: one for name, one in told.items() if name != "stored"}
+    copied(stage, axes, {**declaration, "parameters": said, "was": earlier})
 
 
 def _as_declared(grid: Grid, stored: Mapping[str, Parameter]) -> Grid:

@@ -256,7 +256,7 @@ def satisfied(
     judged = []
     for each in collect(requirements):
         if each.needs_code:
-            judged.append(_from_code(each, values, lengths or {}))
+            judged.append(_from_code(each, values, lengths or {}, run_dims))
         else:
             judged.append(each.expression.holds(values, lengths=lengths, run_dims=run_dims))
         _check_dims(each, judged[-1], run_dims)
@@ -367,7 +367,12 @@ def _called(each: Requirement) -> Judge:
     return each.code
 
 
-def _from_code(each: Requirement, values: Mapping[Any, Any], lengths: Lengths) -> xr.Variable:
+def _from_code(
+    each: Requirement,
+    values: Mapping[Any, Any],
+    lengths: Lengths,
+    run_dims: Collection[str],
+) -> xr.Variable:
     judge = _called(each)
     outputs = values if isinstance(values, xr.Dataset) else xr.Dataset(dict(values))
     for name, (dim, length) in lengths.items():
@@ -382,6 +387,12 @@ def _from_code(each: Requirement, values: Mapping[Any, Any], lengths: Lengths) -
         raise ValueError(
             f"requirement '{each.name}' returned {kind}; it returns a boolean DataArray over the "
             "run dims"
+        )
+    if gone := [dim for dim in run_dims if dim not in judged.dims]:
+        raise ValueError(
+            f"requirement '{each.name}' returned one value for all runs along '{gone[0]}'; "
+            "reduce over the output's own dims alone, as in "
+            "ds['angle'].max('time') < 0.2"
         )
     return judged.variable
 

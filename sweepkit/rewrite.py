@@ -17,7 +17,7 @@ from sweepkit.protocols import Store
 from sweepkit.resume import Match
 from sweepkit.status import Status
 
-__all__ = ["rejoin", "retype"]
+__all__ = ["copied", "rejoin", "retype"]
 
 Convert = Callable[[Variable, tuple[slice, ...], NDArray[Any]], NDArray[Any]]
 
@@ -94,7 +94,7 @@ def retype(
                 cast_exactly(variable.name, values, variable.dtype, dtype)
     except Misfit:
         return False
-    changed = replace(variable, dtype=dtype)
+    changed = replace(variable, dtype=dtype, guards=variable.guards + 1)
     wide = replace(layout, variables={**layout.variables, variable.name: changed})
     axes = store.parameter_values(declaration["parameters"])
 
@@ -108,6 +108,11 @@ def retype(
 
     _copy(store, wide, tuple(axes.values()), declaration, cast)
     return True
+
+
+def copied(store: Store, axes: Sequence[Parameter], declaration: Mapping[str, Any]) -> None:
+    """Make a store anew with other axes along the dims that it has."""
+    _copy(store, store.layout, axes, declaration, lambda variable, box, values: values)
 
 
 def holds_nothing(store: Store, variable: Variable) -> bool:

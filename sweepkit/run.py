@@ -23,11 +23,28 @@ from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
 from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
 from sweepkit.grid import random_prefix
-from sweepkit.judge import RunError, Tally, failing, too_many
+from sweepkit.judge import (
+    RunError,
+    Tally,
+    TooManyErrorsError,
+    error_kind,
+    failing,
+    told_too_many,
+    too_many,
+)
 from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
-from sweepkit.protocols import Batch, Crew, Executor, Outcome, Store, StoreError
+from sweepkit.protocols import (
+    Batch,
+    Crew,
+    Executor,
+    Outcome,
+    Store,
+    StoreError,
+    UnwritableError,
+    everyone,
+)
 from sweepkit.receipt import environment, write_receipt
 from sweepkit.resume import (
     Match,
@@ -44,8 +61,8 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import holds_nothing, rejoin, retype
-from sweepkit.simulator import cell_sources, patchable, uses_global_random
-from sweepkit.status import Progress, Status
+from sweepkit.simulator import cell_sources, patchable, unsettles, uses_global_random
+from sweepkit.status import Example, Progress, Status
 from sweepkit.sweep import Sweep
 
 __all__ = ["MAX_RUNS", "Session", "Settings"]
@@ -57,9 +74,15 @@ UNSUCCESSFUL = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
 REPORT_SECONDS = 0.2
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
+CHUNK_SECONDS = 0.002
+"""What writing a chunk takes, in seconds, as far as is known beforehand."""
+MOST_LEAVING = 2
+"""Complete blocks that may wait to be written, chunk by chunk between results."""
 OPEN_BYTES = 512 * 2**20
 LEAST_LIMIT = 1.0
 """Smallest time limit, in seconds, that follows from a factor of the mean duration."""
+FIRST_LIMIT = 600.0
+"""Time limit, in seconds, while no run is done from which a factor could tell one."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +153,12 @@ class Session:
         self.report = report
         self.grid = sweep.grid
         self.cost = Cost()
+        self._usual = Cost()
         self.tally = Tally()
         self.total = 0
         self.given_out = 0
+        self.state = "declared"
+        self.pausing = False
         self.stop_wishes = 0
         self.interrupted = False
         self.ending: Exception | None = None
@@ -141,6 +167,7 @@ class Session:
         self._early: list[Outcome] = []
         self._again: list[NDArray[np.int64]] = []
         self._tries: Counter[int] = Counter()
+        self._aside: Counter[str] = Counter()
         self._created = False
         self._codes: list[dict[str, Any]] = []
         self._objects: dict[str, dict[str, Any]] = {}
@@ -150,6 +177,9 @@ class Session:
         self._began = time.time()
         self._started = self._flushed = self._reported = time.monotonic()
         self._flush_pause = 0.0
+        self._paused_at: float | None = None
+        self._paused_seconds = 0.0
+        self._examples: list[Example] = []
 
     # --- the session ---
 
@@ -168,16 +198,25 @@ class Session:
             If a person interrupted; what is done is kept.
         """
         self._check_size()
-        with self.store.hold():
-            self._prepare()
-            if self.total:
-                with self._listening():
-                    self._hold_and_run()
-            else:
-                if not self._created:
-                    self._create((), {})
-                self._tell("done", at_once=True)
-            self._account()
+        try:
+            with self.store.hold():
+                self._prepare()
+                if self.total:
+                    with self._listening():
+                        self._hold_and_run()
+                else:
+                    if not self._created:
+                        self._create((), {})
+                    self._enter("cancelled" if self.stop_wishes else "done")
+                self.tally.errors.update(self._aside)  # for a retry that did not come
+                most = self.settings.max_errors
+                if isinstance(self.ending, TooManyErrorsError) and most is not None:
+                    self.ending = told_too_many(self.tally, most)
+                self._account()
+        except UnwritableError:
+            if not self._complete():
+                raise
+            self._enter("done")
         if self.interrupted:
             raise KeyboardInterrupt
         if self.ending is not None:
@@ -201,8 +240,32 @@ class Session:
         """Ask the session to end soon; runs in flight become pending."""
         self.stop_wishes += 1
 
+    def pause(self) -> None:
+        """Ask that no more runs are begun; those in flight end, and workers are let go."""
+        self.pausing = True
+
+    def resume(self) -> None:
+        """Ask to go on after a pause."""
+        self.pausing = False
+
+    def outlook(self) -> tuple[int, float]:
+        """Runs that are still to be finished, and the seconds that one takes; NaN while unknown."""
+        return max(self.total - self.tally.counts.total(), 0), self.cost.mean
+
     def _stopping(self) -> bool:
         return self.stop_wishes > 0
+
+    def _share(self, using: int) -> int:
+        """Workers that may be used: none during a pause; a crew asks now and then."""
+        paused = self.pausing and not self.stop_wishes
+        if paused != (self._paused_at is not None):
+            now = time.monotonic()
+            if self._paused_at is not None:
+                self._paused_seconds += now - self._paused_at
+            self._paused_at = now if paused else None
+            self._enter("paused" if paused else "running")
+        self._tell()
+        return 0 if paused else everyone(using)
 
     def _check_size(self) -> None:
         size = self.grid.size
@@ -229,11 +292,14 @@ class Session:
             cell_sources(self.sweep.simulator),
             self.store.folder("scratch") if self.settings.keep_scratch else None,
             patchable(self.sweep.simulator),
+            unsettles(self.sweep.simulator),
+            self.settings.on_error == "raise" and not self.settings.retry,
         )
         limited = any(one is not None for one in self.settings.timeout)
+        self._enter("queued")
         with self.executor.hold(task, timeout=self._limit if limited else None) as crew:
             self._started = time.monotonic()
-            self._tell("running", at_once=True)
+            self._enter("held")
             try:
                 self._drive(crew)
             except BaseException:
@@ -241,20 +307,20 @@ class Session:
                     with suppress(StoreError):  # finished runs are kept, unless it is the store
                         self._blocks.flush()
                 with suppress(Exception):
-                    self._tell("failed", at_once=True)
+                    self._enter("failed")
                 raise
-        self._tell("collecting", at_once=True)
+        self._enter("collecting")
         if not self._created:
             self._create((), {})
         self._blocks.close()
-        self._tell("cancelled" if self.stop_wishes else "done", at_once=True)
+        self._enter("cancelled" if self.stop_wishes else "done")
 
     def _limit(self) -> float | None:
-        """Seconds that a run may take, None while they are not known."""
+        """Seconds that a run may take; a factor is one of the mean of those that are done."""
         seconds, factor = self.settings.timeout
         if factor is None:
             return seconds
-        return max(factor * self.cost.mean, LEAST_LIMIT) if self.cost.count else None
+        return max(factor * self._usual.mean, LEAST_LIMIT) if self._usual.count else FIRST_LIMIT
 
     def _drive(self, crew: Crew) -> None:
         self._map(crew, self._batches())
@@ -264,39 +330,47 @@ class Session:
             self._map(crew, self._retried())
 
     def _map(self, crew: Crew, batches: Iterator[Batch]) -> None:
-        outcomes = crew.map(batches, self._stopping)
+        outcomes = crew.map(self._begun(batches), self._stopping, self._share)
         try:
             for outcome in outcomes:
-                self._take(outcome)
+                if outcome is not None:
+                    self._take(outcome)
                 self._maybe_flush()
-                self._tell("running")
+                self._tell()
         finally:
             close = getattr(outcomes, "close", None)
             if close is not None:
                 close()
 
+    def _begun(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            if self.state == "held":
+                self._enter("running")
+            yield batch
+
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Turn SIGINT and SIGTERM into a wish to stop, where this thread receives them."""
+        """Turn SIGINT, SIGTERM and SIGHUP into a wish to stop, where this thread gets them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        terminated = False
+        ended_by: int | None = None
 
         def wish(number: int, _: object) -> None:
-            nonlocal terminated
+            nonlocal ended_by
             self.stop()
             if number == signal.SIGINT:
                 self.interrupted = True
                 if getattr(self.executor, "running_here", lambda: False)():
                     raise KeyboardInterrupt
             else:
-                terminated = True
+                ended_by = number
 
         before = {}
         for number, usual in (
             (signal.SIGINT, signal.default_int_handler),
             (signal.SIGTERM, signal.SIG_DFL),
+            (signal.SIGHUP, signal.SIG_DFL),
         ):
             if signal.getsignal(number) is usual:
                 before[number] = signal.signal(number, wish)
@@ -305,8 +379,8 @@ class Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            if terminated:
-                signal.raise_signal(signal.SIGTERM)
+            if ended_by is not None:
+                signal.raise_signal(ended_by)
 
     # --- before the first run ---
 
@@ -320,6 +394,24 @@ class Session:
             return
         self.store.open()
         declaration = self.store.declaration
+        found, stale, relabelled = self._meet(declaration)
+        fresh = self.sweep.declaration()
+        if any(declaration[word] != fresh[word] for word in ("masks", "derived")) or any(
+            "code" in mask for mask in declaration["masks"]
+        ):
+            self._unskip()
+        self._created = True
+        self._settle_layout(found, declaration)
+        self._check_outputs(self.store.layout)
+        if self.store.layout.outputs:
+            self._check_requirements(self.store.layout)
+        self._reset(stale, relabelled)
+
+    def _meet(
+        self, declaration: Mapping[str, Any]
+    ) -> tuple[Match, tuple[int, ...], dict[str, NDArray[np.intp]]]:
+        """How the sweep lies in the store; which of its runs are to be made again."""
+        now = self.sweep.identity
         self._was = settled_values(
             was_from_json(declaration),
             neutral_parameters(self.settings.was, self.grid, declaration["parameters"]),
@@ -338,18 +430,33 @@ class Session:
         self.grid = found.grid
         self._codes = declaration["codes"]
         stale = self._judge_code(now)
-        relabelled = self._judge_objects(declaration.get("objects", {}), stored)
-        fresh = self.sweep.declaration()
-        if any(declaration[word] != fresh[word] for word in ("masks", "derived")) or any(
-            "code" in mask for mask in declaration["masks"]
-        ):
-            self._unskip()
-        self._created = True
-        self._settle_layout(found, declaration)
-        self._check_outputs(self.store.layout)
-        if self.store.layout.outputs:
-            self._check_requirements(self.store.layout)
-        self._reset(stale, relabelled)
+        return found, stale, self._judge_objects(declaration.get("objects", {}), stored)
+
+    def _complete(self) -> bool:
+        """Whether a store that cannot be written holds all that is asked for, as it is."""
+        try:
+            self.store.peek()
+        except StoreError:
+            return False
+        layout, declaration = self.store.layout, self.store.declaration
+        found, stale, relabelled = self._meet(declaration)
+        grown = {**layout.sizes, **{one.dim: one.size for one in found.parameters}}
+        order = declared_order(found, declaration)
+        # Another machine may read it, whose packages are others.
+        fresh = self._declaration(order, grown, declaration["environment"])
+        kept = _without_stored(declaration)
+        fresh = json.loads(json.dumps(fresh))
+        if found.joined or found.retyped or found.grows or stale or relabelled or fresh != kept:
+            return False
+        self._placement = Placement.of(self.grid.sizes, layout.sizes, found.on_disk)
+        unsettled = [int(one) for one in (Status.PENDING, *self.settings.rerun)]
+        for block in range(layout.n_blocks):
+            box = layout.box(block)
+            status = self.store.read("status", box)
+            declared = self._placement.runs(box).reshape(status.shape) >= 0
+            if (declared & np.isin(status, unsettled)).any():
+                return False
+        return True
 
     def _judge_code(self, now: Any) -> tuple[int, ...]:
         """Which code versions are to be run again; a changed one is asked about first."""
@@ -439,7 +546,12 @@ class Session:
         self._blocks = Blocks(self.store)
         self._placement = Placement.of(self.grid.sizes, self.store.layout.sizes, found.on_disk)
 
-    def _declaration(self, order: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    def _declaration(
+        self,
+        order: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        made_with: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         return {
             **self.sweep.declaration(),
             "order": random_order(sizes),
@@ -447,7 +559,7 @@ class Session:
             "codes": self._codes,
             "objects": self._objects,
             "was": was_to_json(self._was),
-            "environment": environment(),
+            "environment": environment() if made_with is None else made_with,
         }
 
     def _reset(self, stale: tuple[int, ...], relabelled: Mapping[str, NDArray[np.intp]]) -> None:
@@ -567,11 +679,14 @@ class Session:
     def _take(self, outcome: Outcome) -> None:
         result = outcome.result
         self.cost = self.cost.after(result.duration)
+        self._usual = self._usual.after(result.duration[result.status == Status.DONE])
         self.tally.busy_seconds += float(result.duration.sum())
         self.tally.notes.update(result.notes)
         if self._created:
             self._settle(outcome)
             return
+        if result.misnamed is not None:
+            raise ValueError(f"simulator {self.sweep.name!r}: {result.misnamed}")
         self._early.append(outcome)
         if (result.status == Status.DONE).any():
             self._create(*self._learnt(outcome))
@@ -632,12 +747,15 @@ class Session:
         if block < 0:
             disk = self._placement.disk(batch.runs)
             block, cells, _ = next(iter(by_block(self.store.layout, disk)))
-        self._blocks.put(block, Cells(cells, status, values, {"error": errors, "log": logs}))
+        texts = {"error": errors, "log": logs}
+        self._blocks.put(block, Cells(cells, status, values, texts, 1 + batch.lost))
         self.tally.add(status)
         if errors and self.settings.retry:
             errors = self._set_aside(batch, status, errors)
         if errors:
-            self.tally.add_errors(status, errors)
+            for kind, row in self.tally.add_errors(status, errors).items():
+                where = self._point(int(batch.runs[row]))
+                self._examples.append(Example(kind, errors[row], where, logs.get(row, "")))
             self._judge(batch, errors, logs)
         self.tally.failed += failing(
             self.sweep.requirements, self.grid, self.store.layout, batch, status, values
@@ -714,6 +832,7 @@ class Session:
             if self._tries[run] < self.settings.retry.get(became, 0):
                 self._tries[run] += 1
                 self._again.append(batch.runs[row : row + 1])
+                self._aside[error_kind(became, text)] += 1
             else:
                 final[row] = text
         return final
@@ -722,6 +841,7 @@ class Session:
         """Runs set aside, one a batch; on disk they are pending again before they are run."""
         runs = np.concatenate(self._again)
         self._again = []
+        self._aside.clear()
         placed = list(by_block(self.store.layout, self._placement.disk(runs)))
         for number, cells, _ in placed:
             block = self._blocks.get(number)
@@ -736,7 +856,7 @@ class Session:
     def _point(self, run: int) -> str:
         index = self.grid.index(np.array([run]))
         named = self.grid.columns(index, self.grid.scalars)
-        return ", ".join(f"{name}={values[0]}" for name, values in named.items())
+        return ", ".join(f"{name}={_short(values[0])}" for name, values in named.items())
 
     # --- writing and telling ---
 
@@ -745,21 +865,26 @@ class Session:
             return
         now = time.monotonic()
         slow = self.cost.recent > SLOW
-        pause = 0.0 if slow else 1.0
+        pause = 0.0 if slow else max(1.0, 10 * CHUNK_SECONDS * self._blocks.unwritten)
         if now - self._flushed >= max(pause, self._flush_pause):
             self._blocks.flush()
             after = time.monotonic()
             self._flush_pause = 10 * (after - now)
             self._flushed = after
+        while self._blocks.step():
+            if self._blocks.leaving <= MOST_LEAVING and self.cost.recent < SLOW:
+                break
         if self._blocks.nbytes > OPEN_BYTES:
             self._blocks.trim()
 
-    def progress(self, state: str = "running") -> Progress:
+    def progress(self) -> Progress:
         """How far the session is."""
-        elapsed = time.monotonic() - self._started
+        now = time.monotonic() if self._paused_at is None else self._paused_at
+        elapsed = now - self._started - self._paused_seconds
         ran = self.tally.settled
         left = max(self.total - sum(self.tally.counts.values()), 0)
-        expected, low, high = self.cost.remaining(left, self.executor.workers)
+        workers = self.executor.workers
+        expected, low, high = self.cost.remaining(left, workers)
         if elapsed > 1 and ran and expected > 0:  # as slow as it has been, at least
             factor = max(left * elapsed / ran / expected, 1.0)
             expected, low, high = expected * factor, low * factor, high * factor
@@ -771,14 +896,22 @@ class Session:
             ran / elapsed if elapsed > 0 and ran else math.nan,
             (expected, low, high),
             dict(self.tally.errors),
-            state,
+            self.state,
+            self.tally.busy_seconds,
+            workers,
+            bool(self.sweep.requirements),
+            tuple(self._examples),
         )
 
-    def _tell(self, state: str, *, at_once: bool = False) -> None:
+    def _enter(self, state: str) -> None:
+        self.state = state
+        self._tell(at_once=True)
+
+    def _tell(self, *, at_once: bool = False) -> None:
         now = time.monotonic()
         if at_once or now - self._reported >= REPORT_SECONDS:
             self._reported = now
-            self.report(self.progress(state))
+            self.report(self.progress())
 
     def _account(self) -> None:
         """Write this session's receipt beside the store."""
@@ -794,6 +927,10 @@ class Session:
             "environment": environment(),
         }
         write_receipt(self.store, self._began, said)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _without_stored(declaration: Mapping[str, Any]) -> dict[str, Any]:

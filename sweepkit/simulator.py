@@ -6,6 +6,7 @@ import dis
 import inspect
 import linecache
 import os
+import signal
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,38 @@ __all__ = ["INJECTED", "Call", "call_of"]
 
 INJECTED = ("rng", "seed", "scratch")
 """What a simulator gets beside the parameters if it asks for it by an argument's name."""
+
+UNSETTLING = frozenset(
+    {
+        "Thread",
+        "ThreadPoolExecutor",
+        "Timer",
+        "alarm",
+        "disable",
+        "getcontext",
+        "nice",
+        "prlimit",
+        "pthread_sigmask",
+        "sched_setaffinity",
+        "set_printoptions",
+        "set_threshold",
+        "setcontext",
+        "setdefaulttimeout",
+        "setegid",
+        "seteuid",
+        "setitimer",
+        "setlocale",
+        "setpriority",
+        "setprofile",
+        "setrecursionlimit",
+        "setrlimit",
+        "settrace",
+        "siginterrupt",
+        "start_new_thread",
+        "umask",
+    }
+)
+"""Names of functions and classes that change a process for the runs after."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +246,21 @@ def patchable(function: object) -> tuple[tuple[str, str], ...]:
             if isinstance(module, types.ModuleType):
                 found |= {(module.__name__, name) for name in names}
     return tuple(sorted(found))
+
+
+def unsettles(function: object) -> bool:
+    """Whether a simulator's code names what changes its process in ways that are seldom used.
+
+    Then every run is looked at for all of them, as long runs are anyway.
+    """
+    scope = getattr(inspect.unwrap(function) if callable(function) else None, "__globals__", {})
+    for code in _codes(function, set()):
+        names = set(code.co_names)
+        if names & UNSETTLING or ("sys" in names and names & {"path", "modules"}):
+            return True
+        if "signal" in names and scope.get("signal", signal) in (signal, signal.signal):
+            return True
+    return False
 
 
 def cell_sources(function: object) -> dict[str, str]:

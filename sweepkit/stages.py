@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from xarray.core import indexing
 
 from sweepkit.expressions import parse
 from sweepkit.format1 import ATTRIBUTE
+from sweepkit.grid import random_prefix
+from sweepkit.root import STAGES
 from sweepkit.status import Status
 
 __all__ = ["joined", "numbers"]
@@ -27,16 +30,19 @@ OF_THE_GRID = frozenset({"order", "axes", "stored", "dims"})
 
 
 def numbers(path: str) -> list[int]:
-    """Numbers of the stages of a store."""
+    """Numbers of the stages of a store: those that it lists, and those that are there."""
+    from sweepkit.reading import read_root
+
+    listed = read_root(path)["consolidated_metadata"]["metadata"]
+    found = {name.split("/")[1] for name in listed if name.startswith(f"{STAGES}/")}
     try:
-        found = [one.name for one in os.scandir(os.path.join(path, "stages")) if one.is_dir()]
+        there = [one.name for one in os.scandir(os.path.join(path, STAGES)) if one.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(
-        int(name)
-        for name in found
-        if name.isdigit() and os.path.exists(os.path.join(path, "stages", name, "zarr.json"))
-    )
+        there = []
+    found |= {
+        name for name in there if os.path.exists(os.path.join(path, STAGES, name, "zarr.json"))
+    }
+    return sorted(int(name) for name in found if name.isdigit())
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,12 +116,32 @@ def joined(path: str, *, mask: bool = True) -> xr.Dataset:
         for name in map(str, part.ds.data_vars):
             if name not in variables:
                 variables[name] = _variable(name, parts)
-    attrs = {
-        **grid.attrs,
-        ATTRIBUTE: json.dumps({k: v for k, v in declaration.items() if k not in OF_THE_GRID}),
-    }
+    told = {k: v for k, v in declaration.items() if k not in OF_THE_GRID}
+    if not stages:
+        told |= _random_order(parts[0], declaration)
+    attrs = {**grid.attrs, ATTRIBUTE: json.dumps(told)}
     flat = xr.Dataset(variables, coords=coords, attrs=attrs)
     return _weighed(flat) if stages else flat
+
+
+def _random_order(part: _Part, declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """The coarse pass of a grid by position among the flat runs, if it was recorded."""
+    order = declaration.get("order")
+    sizes = {dim: part.ds.sizes[dim] for dim in part.dims}
+    if not order or not order.get("coarse") or dict(order["sizes"]) != sizes:
+        return {}
+    disk = random_prefix(order["seed"], math.prod(sizes.values()), int(order["coarse"]))
+    places = np.unravel_index(disk, tuple(order["sizes"].values()))
+    at = dict(zip(order["sizes"], places, strict=True))
+    for dim, axis in declaration.get("axes", {}).items():
+        if len(axis) == sizes.get(dim):  # opening sorts: place k is position axis[k] on disk
+            at[dim] = np.argsort(np.asarray(axis, dtype=np.int64))[at[dim]]
+    flat = np.ravel_multi_index(tuple(at[dim] for dim in part.dims), part.shape)
+    found = np.searchsorted(part.rows, flat).clip(max=max(len(part.rows) - 1, 0))
+    there = part.rows[found] == flat if len(part.rows) else np.zeros(len(flat), dtype=bool)
+    positions = found[there].tolist()  # skipped runs are left out
+    sizes = {RUN: len(part.rows)}
+    return {"order": {"sizes": sizes, "coarse": len(positions), "positions": positions}}
 
 
 def _part(ds: xr.Dataset) -> _Part:
@@ -242,9 +268,7 @@ class _Joined(BackendArray):
         return np.asarray(whole[scalar])
 
 
-def _rows(
-    variable: xr.Variable, rows: NDArray[np.int64], shape: tuple[int, ...]
-) -> NDArray[Any]:
+def _rows(variable: xr.Variable, rows: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[Any]:
     """Values of some runs, given by their flat position over the run dims."""
     at = np.unravel_index(rows, shape)
     box = tuple(slice(int(a.min()), int(a.max()) + 1) for a in at)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["NAMES", "Progress", "Status"]
+__all__ = ["ENDINGS", "NAMES", "STATES", "Example", "Progress", "Status"]
 
 
 class Status(enum.IntEnum):
@@ -46,6 +46,46 @@ NAMES: tuple[str, ...] = tuple(status.word for status in Status)
 """Word of each status, in the order of their numbers."""
 
 
+STATES: tuple[str, ...] = (
+    "declared",
+    "queued",
+    "held",
+    "running",
+    "paused",
+    "collecting",
+    "done",
+    "cancelled",
+    "failed",
+)
+"""What a job can be: declared while the store is looked at, queued until compute is held, held
+until the first run begins, running or paused, collecting once the last has ended."""
+
+ENDINGS: tuple[str, ...] = ("done", "cancelled", "failed")
+"""The states in which a job has ended."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """The first run of a session that ended in one kind of error.
+
+    Attributes
+    ----------
+    kind : str
+        The exception's type, or the status.
+    error : str
+        In one line.
+    where : str
+        Its parameters.
+    log : str
+        What it printed, and the traceback.
+    """
+
+    kind: str
+    error: str
+    where: str
+    log: str
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a sweep is.
@@ -59,7 +99,7 @@ class Progress:
     failed : int
         Runs that are done and do not satisfy a requirement.
     elapsed : float
-        Seconds since the first run was handed out.
+        Seconds since compute was held, without those paused.
     rate : float
         Runs per second of late; NaN while unknown.
     remaining : tuple of float
@@ -67,7 +107,16 @@ class Progress:
     errors : mapping of str to int
         Errors of this session by kind: the exception's type, or the status.
     state : str
-        "running", "collecting", "done", "cancelled" or "failed".
+        "declared", "queued", "held", "running", "paused", "collecting", "done", "cancelled" or
+        "failed".
+    used : float
+        Seconds that runs took, added up.
+    workers : int
+        Runs that go on at the same time.
+    judged : bool
+        Whether there are requirements that runs can fail.
+    examples : tuple of Example
+        The first run of each kind of error.
     """
 
     total: int
@@ -78,6 +127,10 @@ class Progress:
     remaining: tuple[float, float, float] = (math.nan, math.nan, math.nan)
     errors: Mapping[str, int] = field(default_factory=dict)
     state: str = "running"
+    used: float = 0.0
+    workers: int = 0
+    judged: bool = False
+    examples: tuple[Example, ...] = ()
 
     @property
     def finished(self) -> int:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Unpack
 
 import xarray as xr
 
+from sweepkit import options as options_of
 from sweepkit import reading
 from sweepkit.amend import add_derived, damage
 from sweepkit.analysis import Suggestion
-from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.grid import Grid
-from sweepkit.protocols import Executor, StoreError
+from sweepkit.options import RefineOptions, RunOptions, taking
+from sweepkit.protocols import StoreError
 from sweepkit.refine import refine as run_stages
-from sweepkit.run import MAX_RUNS, UNSUCCESSFUL, Session, Settings
+from sweepkit.run import Session
 from sweepkit.simulator import simulator_name
-from sweepkit.status import NAMES, Progress, Status
 from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.sweep import Sweep
-from sweepkit.views import progress as views
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,26 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["derive", "refine", "run", "verify"]
 
 
-def run(
-    sweep: Sweep,
-    store: str | os.PathLike[str],
-    *,
-    n_jobs: int | None = None,
-    backend: str | None = None,
-    executor: Executor | None = None,
-    timeout: float | str | None = None,
-    rerun: str | Sequence[str] = (),
-    retry: Mapping[str, int] | int = 0,
-    recycle_after: int | str | None = None,
-    keep_scratch: bool = False,
-    on_error: str = "collect",
-    max_errors: float | None = None,
-    max_runs: int = MAX_RUNS,
-    was: Mapping[str, Any] | None = None,
-    stale: str = "ask",
-    snap: bool = False,
-    progress: bool | Callable[[Progress], None] = True,
-) -> xr.Dataset:
+@taking(RunOptions)
+def run(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOptions]) -> xr.Dataset:
     """Run what is pending of a sweep, into a store, and open it.
 
     The store is made if it does not exist; if it does, finished runs are kept and what is missing
@@ -70,7 +49,8 @@ def run(
         Other compute, instead of ``n_jobs`` and ``backend``.
     timeout : float or str, optional
         Seconds that a run may take before it is killed, or a factor of the mean time of the runs
-        so far, as in "20x" (but at least 1 s); needs worker processes.
+        done so far, as in "20x" (but at least 1 s, and 10 min until the first is done); needs
+        worker processes.
     rerun : str or sequence of str
         Statuses of finished runs to be tried again, such as "error"; "unsuccessful" stands for
         error, timeout, crashed and invalid.
@@ -128,45 +108,17 @@ def run(
     ...     ds["time"].sel(height=2.0, gravity=9.81).round(3).item()
     0.639
     """
-    if not isinstance(sweep, Sweep):
-        raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
-    settings = Settings(
-        timeout=_checked_timeout(timeout),
-        rerun=statuses(rerun),
-        retry=_retries(retry),
-        keep_scratch=keep_scratch,
-        on_error=_one_of("on_error", on_error, ("collect", "raise")),
-        max_errors=max_errors,
-        max_runs=max_runs,
-        was=was or {},
-        stale=_one_of("stale", stale, ("ask", "keep", "rerun")),
-        snap=snap,
-    )
-    held = _executor(executor, n_jobs, backend, recycle_after)
-    target = ZarrStore(store)
-    session = Session(sweep, target, held, settings, _report(progress, sweep))
+    session, target = _session(sweep, store, options)
     session.run()
     return reading.open(target.path).isel(session.declared())
 
 
+@taking(RefineOptions)
 def refine(
     sweep: Sweep,
     store: str | os.PathLike[str],
     points: Suggestion | Grid | None = None,
-    *,
-    n_jobs: int | None = None,
-    backend: str | None = None,
-    executor: Executor | None = None,
-    timeout: float | str | None = None,
-    rerun: str | Sequence[str] = (),
-    retry: Mapping[str, int] | int = 0,
-    recycle_after: int | str | None = None,
-    keep_scratch: bool = False,
-    on_error: str = "collect",
-    max_errors: float | None = None,
-    max_runs: int = MAX_RUNS,
-    stale: str = "ask",
-    progress: bool | Callable[[Progress], None] = True,
+    **options: Unpack[RefineOptions],
 ) -> xr.Dataset:
     """Run further points of a sweep into its store, as a stage beside the grid.
 
@@ -224,94 +176,22 @@ def refine(
             f"points are a {type(points).__name__}; give what sk.suggest returned, or a grid of "
             "points along one dim, as sk.paired makes it"
         )
-    settings = Settings(
-        timeout=_checked_timeout(timeout),
-        rerun=statuses(rerun),
-        retry=_retries(retry),
-        keep_scratch=keep_scratch,
-        on_error=_one_of("on_error", on_error, ("collect", "raise")),
-        max_errors=max_errors,
-        max_runs=max_runs,
-        stale=_one_of("stale", stale, ("ask", "keep", "rerun")),
-    )
-    held = _executor(executor, n_jobs, backend, recycle_after)
+    settings, held = options_of.settings(options), options_of.executor(options)
+    show = options_of.report(options.get("progress", True), sweep.name)
     target = ZarrStore(store)
-    run_stages(sweep, target, given, held, settings, _report(progress, sweep))
+    run_stages(sweep, target, given, held, settings, show)
     return reading.open(target.path, stages=True)
 
 
-def _executor(
-    given: Executor | None,
-    n_jobs: int | None,
-    backend: str | None,
-    recycle_after: int | str | None,
-) -> Executor:
-    if given is None:
-        return JoblibExecutor(n_jobs, backend, recycle_after=recycle_after)
-    if n_jobs is not None or backend is not None or recycle_after is not None:
-        raise ValueError("give an executor, or n_jobs, backend and recycle_after, not both")
-    return given
-
-
-def _report(
-    progress: bool | Callable[[Progress], None], sweep: Sweep
-) -> Callable[[Progress], None]:
-    if callable(progress):
-        return progress
-    return views.shown(sweep.name) if progress else views.silent
-
-
-def statuses(words: str | Sequence[str]) -> tuple[Status, ...]:
-    """Statuses from words."""
-    listed = [words] if isinstance(words, str) else list(words)
-    made: list[Status] = []
-    for word in listed:
-        if word == "unsuccessful":
-            made += UNSUCCESSFUL
-        elif word in NAMES and word != "pending":
-            made.append(Status(NAMES.index(word)))
-        else:
-            known = ", ".join([*NAMES[1:], "unsuccessful"])
-            raise ValueError(f"rerun={word!r} is no status; there are {known}")
-    return tuple(dict.fromkeys(made))
-
-
-def _one_of(word: str, given: str, known: tuple[str, ...]) -> str:
-    if given not in known:
-        raise ValueError(f"{word}={given!r} is none of {', '.join(known)}")
-    return given
-
-
-def _checked_timeout(timeout: float | str | None) -> tuple[float | None, float | None]:
-    """A time limit as (seconds, factor of the mean duration), one of them or none."""
-    if timeout is None:
-        return None, None
-    number: object = timeout
-    if isinstance(timeout, str) and timeout.endswith("x"):
-        with suppress(ValueError):
-            number = float(timeout[:-1])
-        if isinstance(number, float) and 1 < number < math.inf:
-            return None, number
-    elif not isinstance(timeout, bool) and isinstance(timeout, int | float) and timeout > 0:
-        return float(timeout), None
-    raise ValueError(
-        f"timeout is {timeout!r}; give seconds above 0, or a factor of the mean time as in '20x'"
-    )
-
-
-def _retries(given: Mapping[str, int] | int) -> dict[Status, int]:
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return dict.fromkeys(UNSUCCESSFUL, given) if given else {}
-    if isinstance(given, Mapping):
-        counts = {}
-        for word, count in given.items():
-            (one,) = statuses(word) if word in NAMES else (None,)
-            if one not in UNSUCCESSFUL or not isinstance(count, int) or count < 0:
-                known = ", ".join(one.word for one in UNSUCCESSFUL)
-                raise ValueError(f"retry={given!r}: give counts for statuses among {known}")
-            counts[one] = count
-        return counts
-    raise ValueError(f"retry is {given!r}; give a count, or counts by status")
+def _session(
+    sweep: Sweep, store: str | os.PathLike[str], options: RunOptions
+) -> tuple[Session, ZarrStore]:
+    if not isinstance(sweep, Sweep):
+        raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
+    settings, held = options_of.settings(options), options_of.executor(options)
+    show = options_of.report(options.get("progress", True), sweep.name)
+    target = ZarrStore(store)
+    return Session(sweep, target, held, settings, show), target
 
 
 def derive(
@@ -379,9 +259,9 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each damaged chunk: ``variable`` (in stages as ``stages/1/name``), ``runs``
-        (how many lost a value), ``where`` (their range along each dim) and ``reason``. Empty if
-        all is well.
+        One row for each damaged chunk and each variable with damaged metadata: ``variable`` (in
+        stages as ``stages/1/name``), ``runs`` (how many lost a value), ``where`` (their range
+        along each dim) and ``reason``. Empty if all is well.
 
     Raises
     ------

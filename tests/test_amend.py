@@ -132,6 +132,57 @@ def test_unfinished_runs_have_no_derived_value(store: str) -> None:
     np.testing.assert_array_equal(anew["twice"].sel(a=[6, 7]), 3 * anew["y"].sel(a=[6, 7]))
 
 
+def test_integers_and_truths_derived_read_as_nothing_for_runs_that_finish_later(
+    store: str,
+) -> None:
+    calls: list[int] = []
+
+    def counted(a: int, b: float) -> dict[str, Any]:
+        calls.append(a)
+        return f(a, b)
+
+    def grow(a: Any) -> xr.Dataset:
+        sweep = sk.Sweep(counted, sk.grid(a=list(a), b=[0.5, 1.5]), version="1")
+        return sk.run(sweep, store, backend="sequential", progress=False)
+
+    grow(range(3))
+    sk.derive(store, "large", "y > 1")
+    sk.derive(store, "count", lambda ds: (ds["trace"] > 0).sum("trace_dim_0"))
+    ds = grow([*range(4), *range(5, 9)]).load()
+    for name in ("large", "count"):
+        assert not ds[name].sel(a=[0, 1, 2]).isnull().any()
+        assert ds[name].sel(a=[3, 5, 8]).isnull().all()
+    assert sk.verify(store).empty
+    calls.clear()
+    grow([*range(4), *range(5, 9)])
+    assert calls == []
+
+
+def test_a_lost_chunk_of_a_derived_output_is_told_and_runs_nothing(store: str) -> None:
+    fill(store)
+    sk.derive(store, "twice", "2 * y")
+    before = sk.open(store)["twice"].load()
+    Path(store, "twice", "c", "0", "0").unlink()
+    assert sk.verify(store)["variable"].tolist() == ["twice"]
+    with pytest.raises(sk.StoreError, match=r"'twice' is missing.*again with sk\.derive"):
+        sk.open(store)["twice"].load()
+    assert fill(store)["twice"].isel(a=slice(0, 2)).isnull().all()
+    assert int(sk.open(store)["attempts"].max()) == 1
+    xr.testing.assert_identical(sk.derive(store, "twice", "2 * y")["twice"].load(), before)
+
+
+def test_results_made_again_forget_what_was_derived_from_the_old(store: str) -> None:
+    fill(store)
+    sk.derive(store, "twice", "2 * y")
+    sweep = sk.Sweep(
+        lambda a, b: {"y": -a * b, "trace": np.zeros(3)},
+        sk.grid(a=range(6), b=[0.5, 1.5]),
+        version="2",
+    )
+    ds = sk.run(sweep, store, backend="sequential", progress=False, stale="rerun")
+    assert ds["twice"].isnull().all()
+
+
 @pytest.mark.parametrize("name", ["y", "a", "status", "not a name", "class"])
 def test_a_name_that_is_taken_or_none_is_refused(store: str, name: str) -> None:
     fill(store)

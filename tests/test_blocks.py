@@ -88,6 +88,19 @@ def test_status_is_written_last() -> None:
     }
 
 
+def test_a_block_says_that_nothing_is_done_before_its_first_values_are_written() -> None:
+    store = memory()
+    blocks = Blocks(store)
+    blocks.put(0, cells_of([0, 4]))
+    assert blocks.unwritten == 9
+    assert blocks.flush() == 9
+    assert store.written[0] == store.written[-1] == "status"
+    blocks.put(0, cells_of([1]))
+    store.written.clear()
+    blocks.flush()
+    assert store.written.count("status") == 1
+
+
 def test_texts_are_written_only_where_there_are_any() -> None:
     store = memory()
     blocks = Blocks(store)
@@ -106,9 +119,50 @@ def test_a_block_is_written_when_nothing_more_is_expected_of_it() -> None:
     blocks.put(0, cells_of([0, 1]))
     assert not store.written
     blocks.put(0, cells_of([2]))
-    assert store.written[-1] == "status"
     assert not blocks.open
     assert not blocks.expected
+    steps = 0
+    while blocks.step():
+        steps += 1
+        assert len(store.written) == steps
+    assert store.written[-1] == "status"
+    assert not blocks.leaving
+
+
+def test_a_block_asked_for_while_it_is_written_is_written_first() -> None:
+    store = memory()
+    blocks = Blocks(store)
+    blocks.get(0)
+    blocks.expected[0] = 3
+    blocks.put(0, cells_of([0, 1, 2]))
+    assert blocks.step()
+    assert set(store.written) == {"status"}  # of which nothing is done yet
+    assert (blocks.get(0).status[:3] == Status.DONE).all()
+    assert store.written[-1] == "status"
+
+
+def test_an_interrupt_in_the_middle_of_a_block_leaves_nothing_unwritten() -> None:
+    store = memory()
+    blocks = Blocks(store)
+    blocks.get(0)
+    blocks.expected[0] = 3
+    blocks.put(0, cells_of([0, 1, 2]))
+    write, count = store.write, 0
+
+    def interrupted(*given: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        write(*given)
+
+    store.write = interrupted  # type: ignore[method-assign]
+    blocks.step()
+    with pytest.raises(KeyboardInterrupt):
+        blocks.step()
+    blocks.flush()
+    assert store.written[-1] == "status"
+    assert store.arrays["y"].ravel()[:3].tolist() == [0.0, 1.0, 2.0]
 
 
 def test_a_fresh_block_reads_back_no_outputs() -> None:

@@ -14,18 +14,9 @@ import numpy as np
 import pytest
 
 import sweepkit as sk
-from sweepkit.evaluate import (
-    HEAD,
-    TAIL,
-    Station,
-    Task,
-    TextCapture,
-    capped,
-    evaluate,
-    kept_surroundings,
-    one_line,
-    routed_prints,
-)
+from sweepkit.capture import HEAD, TAIL, TextCapture, capped, one_line, routed_prints
+from sweepkit.containment import kept_surroundings
+from sweepkit.evaluate import Station, Task, evaluate
 from sweepkit.simulator import patchable
 from sweepkit.status import Status
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -22,7 +23,9 @@ from joblib.externals.loky import get_reusable_executor
 
 import sweepkit as sk
 from sweepkit.fleet import WorkerStartError
+from sweepkit.protocols import Batch
 from sweepkit.status import Status
+from tests.contracts import task_of
 
 Start = Callable[..., "Popen[str]"]
 
@@ -38,7 +41,8 @@ def workers() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children():
         try:
-            if "resource_tracker" not in " ".join(one.cmdline()):
+            line = " ".join(one.cmdline())
+            if "resource_tracker" not in line and "keeper.py" not in line:
                 found.append(one)
         except psutil.NoSuchProcess:
             pass
@@ -77,9 +81,7 @@ def test_a_time_limit_may_follow_from_the_mean_time(store: str) -> None:
     ds = run(f, store, 20, timeout="20x")
     assert time.monotonic() - began < 15
     assert counts(ds) == {"done": 19, "timeout": 1}
-    assert re.search(
-        r"more than its time limit of [\d.]+ s", str(ds["error"].sel(i=7).values)
-    )
+    assert re.search(r"more than its time limit of [\d.]+ s", str(ds["error"].sel(i=7).values))
     assert sk.open(store, mask=False)["duration"].sel(i=7) >= 1
 
 
@@ -104,6 +106,149 @@ def test_a_run_that_hung_may_be_tried_again(tmp_path: Path, store: str) -> None:
     assert counts(ds) == {"done": 5}
     assert ds["attempts"].values.tolist() == [1, 1, 1, 2, 1]
     assert str(ds["error"].sel(i=3).values) == ""
+
+
+def hang(i: int) -> float:
+    time.sleep(600)
+    return float(i)
+
+
+def test_a_factor_of_the_mean_time_has_a_bound_before_any_run_is_done(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["sweepkit.run"], "FIRST_LIMIT", 0.3)
+    ds = run(hang, store, 2, timeout="20x")
+    assert counts(ds) == {"timeout": 2}
+    assert (ds["error"] == "the run took more than its time limit of 0.3 s").all()
+
+
+def test_runs_that_fail_at_once_teach_no_time_limit(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["sweepkit.run"], "LEAST_LIMIT", 0.01)
+
+    def f(i: int) -> float:
+        if i != 3:
+            raise ValueError
+        time.sleep(0.5)
+        return float(i)
+
+    assert counts(run(f, store, 6, timeout="3x", n_jobs=1)) == {"done": 1, "error": 5}
+
+
+# --- what comes while runs go on ---------------------------------------------------------------
+
+
+def test_progress_is_reported_while_every_run_hangs(tmp_path: Path, store: str) -> None:
+    seen: list[sk.Progress] = []
+
+    def report(progress: sk.Progress) -> None:
+        seen.append(progress)
+        if len(seen) == 6:
+            (tmp_path / "go on").touch()
+
+    def f(i: int) -> float:
+        end = time.monotonic() + 20
+        while not (tmp_path / "go on").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return float(i)
+
+    for backend in ("loky", "threading"):
+        seen.clear()
+        (tmp_path / "go on").unlink(missing_ok=True)
+        ds = run(f, f"{store}.{backend}", 2, backend=backend, progress=report)
+        assert counts(ds) == {"done": 2}
+        assert sum(p.state == "running" and not p.finished for p in seen) >= 4
+
+
+def death(name: str) -> None:
+    if name == "hangs":
+        time.sleep(600)
+    os._exit(3)
+
+
+@pytest.mark.parametrize("how", ["hangs", "dies"])
+def test_what_is_finished_of_a_batch_outlives_its_worker(tmp_path: Path, how: str) -> None:
+    ledger = tmp_path / "ledger"
+    ledger.touch()
+
+    def f(i: int) -> float:
+        with open(ledger, "a") as file:
+            file.write(f"{i}\n")
+        time.sleep(0.03)
+        if i == 7:
+            death(how)
+        return float(i)
+
+    sweep = sk.Sweep(f, sk.grid(i=range(12)))
+    runs = np.arange(12)
+    limit = (lambda: 1.0) if how == "hangs" else None
+    became = Status.TIMEOUT if how == "hangs" else Status.CRASHED
+    lost: dict[int, int] = {}
+    with sk.JoblibExecutor(1, "loky").hold(task_of(sweep), timeout=limit) as crew:
+        for outcome in crew.map(iter([Batch(0, runs, runs)]), lambda: False):
+            if outcome is not None:
+                for run, status in zip(outcome.batch.runs, outcome.result.status, strict=True):
+                    assert status == (became if run == 7 else Status.DONE)
+                lost |= dict.fromkeys(outcome.batch.runs.tolist(), outcome.batch.lost)
+    begun = Counter(int(line) for line in ledger.read_text().split())
+    assert set(lost) == set(range(12))
+    assert {i: times + 1 for i, times in lost.items()} == begun
+    assert sum(count > 1 for count in begun.values()) <= 1  # of what took long, little is lost
+
+
+def test_attempts_tell_how_often_runs_were_begun(tmp_path: Path, store: str) -> None:
+    ledger = tmp_path / "ledger"
+
+    def f(i: int) -> float:
+        file = os.open(ledger, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        os.write(file, b"%d\n" % i)
+        os.close(file)
+        if i in (71, 333):
+            kill_self()
+        return float(i)
+
+    ds = run(f, store, 400)
+    assert counts(ds) == {"done": 398, "crashed": 2}
+    begun = Counter(int(line) for line in ledger.read_text().split())
+    assert ds["attempts"].values.tolist() == [begun[i] for i in range(400)]
+    assert ds["attempts"].sel(i=71) == 2
+
+
+def test_a_sweep_that_raises_stops_within_the_batch(tmp_path: Path, store: str) -> None:
+    ledger = tmp_path / "ledger"
+
+    def f(i: int) -> float:
+        with open(ledger, "a") as file:
+            file.write(f"{i}\n")
+        if ledger.read_text().count("\n") == 300:
+            raise ValueError("no more")
+        return float(i)
+
+    for backend in ("loky", "sequential"):
+        ledger.unlink(missing_ok=True)
+        with pytest.raises(sk.RunError, match="ValueError: no more"):
+            run(f, f"{store}.{backend}", 2000, backend=backend, n_jobs=1, on_error="raise")
+        status = sk.open(f"{store}.{backend}", mask=False)["status"].values
+        assert len(ledger.read_text().split()) == 300
+        assert np.bincount(status)[:3].tolist() == [1700, 299, 1]
+
+
+@pytest.mark.parametrize("retry", [0, 1])
+def test_too_many_errors_are_counted_as_they_are_stored(store: str, retry: int) -> None:
+    def f(i: int) -> float:
+        raise ValueError
+
+    with pytest.raises(sk.TooManyErrorsError) as caught:
+        run(f, store, 4000, max_errors=0.1, retry=retry, timeout=60)
+    status = sk.open(store, mask=False)["status"].values
+    stored = int((status == Status.ERROR).sum())
+    assert stored >= 20
+    assert str(caught.value) == (
+        f"{stored} of {stored} runs of this session did not succeed, more than max_errors=0.1 "
+        f"allows: ValueError ({stored})"
+    )
 
 
 # --- deaths ----------------------------------------------------------------------------------

@@ -346,6 +346,30 @@ def test_a_simulator_may_hand_out_the_same_dict_and_array_every_time() -> None:
     assert plain_collector.columns(3)["a"][0].values.tolist() == [0.0, 1.0, 2.0]
 
 
+def test_a_type_that_changes_gets_a_column_of_its_own() -> None:
+    columns, misfits = collect({"a": 1.0, "b": 1}, {"a": 2, "b": 2}, {"a": 3.0, "b": 3})
+    assert misfits == {}
+    assert {one.dtype: one.values.tolist() for one in columns["a"]} == {
+        "float64": [1.0, 3.0],
+        "int64": [2],
+    }
+    swapped, _ = collect({"a": 1.0, "b": 1}, {"a": 1, "b": 1.0})
+    assert {one.dtype for one in swapped["a"]} == {one.dtype for one in swapped["b"]}
+    assert rows_of(columns["b"], 3) == {0: 1, 1: 2, 2: 3}
+
+
+def test_one_array_handed_out_again_where_numbers_came_first_is_refused() -> None:
+    buffer = np.array(0.0)
+    collector = Collector({})
+    for row, result in enumerate([1.0, buffer, buffer]):
+        buffer[()] = row
+        collector.take(row, {"a": result})
+    columns = collector.columns(3)
+    assert rows_of(columns["a"], 3) == {0: 1.0}
+    assert set(collector.misfits) == {1, 2}
+    assert "very object that another run returned" in collector.misfits[1]
+
+
 def test_no_results_are_no_columns() -> None:
     assert collect() == ({}, {})
 

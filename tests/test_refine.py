@@ -18,6 +18,7 @@ import xarray as xr
 
 import sweepkit as sk
 from sweepkit.analysis import UnanswerableError
+from sweepkit.analysis.table import table
 from sweepkit.status import Status
 from tests.conftest import EXHAUSTIVE, Start
 from tests.test_kills import HARNESS
@@ -379,6 +380,75 @@ def test_a_stage_outlives_whatever_happens_to_the_grid(path: str) -> None:
     ds = sk.refine(joins, path, sk.paired(a=[0.1, 0.3], b=[0.5, 0.7], c=[1.0, 2.0]), **OPTIONS)
     assert len(CALLS) == count + 1  # at c = 1 it is the run of stage 1
     assert ds["stage"].max() == 2
+
+
+def test_a_stage_made_before_a_parameter_joined_is_resumed(path: str) -> None:
+    wanted = points([0.1, 0.3, 0.7], [0.5, 0.7, 0.3])
+
+    def stopped(a: float, b: float, seed: int) -> dict[str, Any]:
+        if len(CALLS) == 1:
+            raise KeyboardInterrupt
+        return ball(a, b, seed)
+
+    mine = sk.Sweep(stopped, sweep().grid, requirements=["far > 0.27"], version="1")
+    with pytest.raises(sk.RunError):
+        sk.refine(mine, path, wanted, on_error="raise", **OPTIONS)
+    before = sk.open(path, stages=True).load()
+    assert (before["status"] != Status.DONE).any()
+    joins = sk.Sweep(
+        lambda a, b, seed, c, kind: ball(a, b, seed),
+        sk.grid(sweep().grid, c=[1.0, 2.0], kind=["soft", "hard"]),
+        version="1",
+        requirements=["far > 0.27"],
+    )
+    sk.run(joins, path, was={"c": 1.0, "kind": "soft"}, **OPTIONS)
+    CALLS.clear()
+    ds = sk.refine(joins, path, rerun="error", **OPTIONS)
+    assert (ds["status"] == Status.DONE).all()
+    assert 0 < len(set(CALLS)) < 3
+    stage = ds.isel(run=ds["stage"] == 1)
+    assert stage["c"].values.tolist() == [1.0] * 3
+    assert stage["kind"].values.tolist() == ["soft"] * 3
+    seeds = before.isel(run=before["stage"] == 1)
+    done = (seeds["status"] == Status.DONE).values
+    assert stage["seed"].values[done].tolist() == seeds["seed"].values[done].tolist()
+    with xr.open_zarr(f"{path}/stages/1") as plain:
+        assert plain["c"].dims == ("point_1",)
+    CALLS.clear()
+    sk.refine(joins, path, **OPTIONS)
+    assert not CALLS
+
+
+def test_a_half_finished_flat_store_keeps_the_order_of_its_coarse_pass(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweepkit.plan.FIRST_SECONDS", 0.0)  # a batch is one run
+    grid = sk.grid(a=range(12), b=[3.0, 1.0, 2.0, 0.0]).where("a + b < 13")
+
+    def some(a: int, b: float) -> dict[str, Any]:
+        CALLS.append((a, b))
+        if len(CALLS) > 20:
+            raise ValueError("enough")
+        return {"y": a + b}
+
+    mine = sk.Sweep(some, grid, requirements=["y < 8"], version="1")
+    with pytest.raises(sk.RunError):
+        sk.run(mine, store, on_error="raise", **OPTIONS)
+    more = sk.grid(a=range(12), b=[0.0, 1.0, 2.0, 3.0]).where("a + b < 13")
+    with pytest.raises(sk.RunError):
+        sk.run(sk.Sweep(some, more, requirements=["y < 8"], version="1"), store,
+               on_error="raise", **OPTIONS)  # fmt: skip
+    opened, flat = sk.open(store), sk.open(store, stages=True)
+    assert sk.rate(opened)["basis"].item() == sk.rate(flat)["basis"].item() == "in progress"
+    a, b = (x.values.ravel() for x in xr.broadcast(opened["a"], opened["b"]))
+    places, flat_places = table(opened).prefix, table(flat).prefix
+    assert places is not None
+    assert flat_places is not None
+    drawn = list(zip(a[places].tolist(), b[places].tolist(), strict=True))
+    assert len(flat_places) == len(drawn)
+    runs = flat.isel(run=flat_places)
+    assert list(zip(runs["a"].values.tolist(), runs["b"].values.tolist(), strict=True)) == drawn
+    assert sk.convergence(flat).attrs["order"] == sk.convergence(opened).attrs["order"]
 
 
 def test_a_stage_that_was_not_listed_is_by_the_next_writer(path: str) -> None:

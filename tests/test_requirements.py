@@ -209,7 +209,8 @@ def test_a_function_is_judged_with_the_outputs(values: dict[str, xr.Variable]) -
 
 
 def test_a_function_sees_padding_as_nan(values: dict[str, xr.Variable]) -> None:
-    values["trace"] = xr.Variable(("gain", "step"), np.array([[1, 9, 9], [1, 2, 9]]))
+    trace = np.repeat(np.array([[1, 9, 9], [1, 2, 9]])[:, None], 3, axis=1)
+    values["trace"] = xr.Variable((*RUN_DIMS, "step"), trace)
     lengths = {"trace": ("step", xr.Variable("gain", [1, 2]))}
     small = requirement(lambda outputs: outputs["trace"].max("step", skipna=True) < 3, name="small")
     held = satisfied(small, values, run_dims=RUN_DIMS, lengths=lengths)
@@ -218,7 +219,7 @@ def test_a_function_sees_padding_as_nan(values: dict[str, xr.Variable]) -> None:
     whole = requirement(lambda outputs: outputs["trace"].count("step") == 3, name="whole")
     held = satisfied([small, whole], values, run_dims=RUN_DIMS, lengths=lengths)
     assert held.tolist() == [[[False] * 3, [True] * 3], [[True] * 3, [False] * 3]]
-    assert values["trace"].values.tolist() == [[1, 9, 9], [1, 2, 9]]
+    assert values["trace"].values.tolist() == [[[1, 9, 9]] * 3, [[1, 2, 9]] * 3]
 
 
 def test_a_function_without_a_name_needs_one() -> None:
@@ -233,6 +234,14 @@ def test_a_function_returns_a_boolean_dataarray_over_the_runs(values: dict[str, 
         (lambda outputs: outputs["steps"], "'f' returned int64; it returns a boolean DataArray"),
         (lambda outputs: True, "'f' returned bool; it returns a boolean DataArray"),
         (lambda outputs: outputs["angle"] < 1, "'f' is not one value for each run: the dim 'time'"),
+        (
+            lambda outputs: outputs["steps"].max() < 1,
+            "'f' returned one value for all runs along 'g",
+        ),
+        (
+            lambda outputs: outputs["steps"].max(RUN_DIMS[1]) < 501,
+            f"one value for all runs along '{RUN_DIMS[1]}'; reduce over the output's own dims",
+        ),
     ]:
         with pytest.raises(ValueError, match=match):
             satisfied(requirement(function, name="f"), values, run_dims=RUN_DIMS)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import sweepkit as sk
-from sweepkit.evaluate import Station, Task, TextCapture, evaluate
+from sweepkit.capture import TextCapture
+from sweepkit.evaluate import Station, Task, evaluate
 from sweepkit.grid import Grid
 from sweepkit.outputs import Output
 from sweepkit.simulator import (

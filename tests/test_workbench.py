@@ -251,3 +251,22 @@ def test_verify_names_what_is_lost_and_the_next_run_computes_just_that(
     assert (ds["y"] == ds["a"] * ds["b"]).all()
     assert (ds["attempts"] == 2).sum() <= 2
     assert sk.verify(store).empty
+
+
+@pytest.mark.parametrize("name", ["status", "log", "1x", "class"])
+def test_an_output_that_no_store_can_hold_is_refused_at_once(
+    tmp_path: Path, name: str
+) -> None:
+    started = tmp_path / "started"
+
+    def badly_named(a: int) -> dict[str, float]:
+        with started.open("a") as file:
+            file.write("run\n")
+        return {name: 1.0}
+
+    with pytest.raises(ValueError, match=r"rename it|no identifier"):
+        sk.run(
+            sk.Sweep(badly_named, sk.grid(a=range(100))), tmp_path / "s.zarr", backend="sequential"
+        )
+    assert started.read_text().count("run") == 1
+    assert not (tmp_path / "s.zarr").exists()

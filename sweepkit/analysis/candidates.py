@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import Coded, Floats
 from sweepkit.analysis.lattice import own_parameters
-from sweepkit.analysis.table import FAILED, Coded, Errors, Floats, Table
+from sweepkit.analysis.outcomes import FAILED, Errors
+from sweepkit.analysis.table import Table
 
 __all__ = ["Asked", "Wanted", "as_run", "boundary_of_sample", "candidates", "key_of"]
 
@@ -80,9 +82,7 @@ def candidates(asked: Asked, own: tuple[Coded, ...], n: int) -> dict[str, NDArra
     return drawn
 
 
-def features(
-    own: tuple[Coded, ...], columns: dict[str, NDArray[Any]], t: Table
-) -> Floats:
+def features(own: tuple[Coded, ...], columns: dict[str, NDArray[Any]], t: Table) -> Floats:
     """Parameters as numbers for a model: ordered ones in shares of their range, others one-hot."""
     features = []
     for p in own:

@@ -10,19 +10,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import cells, drawn, kept
-from sweepkit.analysis.intervals import failure_interval
-from sweepkit.analysis.table import (
-    ERRORED,
-    FAILED,
-    PENDING,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    table,
-)
+from sweepkit.analysis.bases import BOUNDS, CENSUS, CLUSTERS, PROGRESS, REFINED, REPLICATES
+from sweepkit.analysis.cells import cells, kept
+from sweepkit.analysis.coding import Floats
+from sweepkit.analysis.counts import basis_words, count, finished_prefix
+from sweepkit.analysis.intervals import anytime_interval, check_level, failure_interval
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PENDING, SKIPPED, Failed, UnanswerableError
+from sweepkit.analysis.reasons import check_share, reasons, whole_number
+from sweepkit.analysis.table import Table, table
 from sweepkit.analysis.unrefined import left_out, unrefined
+from sweepkit.analysis.worth import drawn
 
 __all__ = ["distribution"]
 
@@ -71,10 +68,12 @@ def distribution(
         value), ``share`` (of runs at or below it), ``share_low``, ``share_high``. With ``tail``
         ("lowest", "highest") and ``place``: ``worst`` and ``worst_run`` (flat position in C
         order; -1 where there are fewer). Values are NaN where no run has a number.
-        ``attrs["basis"]``: census (exact), sample (order statistics; the band of Dvoretzky,
-        Kiefer and Wolfowitz), replicates (the same for the runs of fixed points, which scatter
-        less) or clusters (runs of a drawn point together count as what they are worth); unknown
-        runs could lie anywhere and widen all of them.
+        ``attrs["note"]`` says why. ``attrs["basis"]`` is that of `rate`: census (exact), sample
+        (order statistics; the band of Dvoretzky, Kiefer and Wolfowitz), replicates (the same for
+        the runs of fixed points, which scatter less), clusters (runs of a drawn point together
+        count as what they are worth), in progress (quantiles where the anytime interval of the
+        share below them allows; the band by what unfinished runs could still change) or bounds
+        (that alone); unknown runs could lie anywhere and widen all of them.
 
     Raises
     ------
@@ -97,19 +96,25 @@ def distribution(
     >>> distribution(ds, "peak", quantiles=[0.5])["value"].values.tolist()
     [2.0]
     """
-    q = np.asarray(quantiles, dtype=np.float64)
-    if not len(q) or ((q <= 0) | (q >= 1)).any():
-        raise ValueError(f"quantiles={quantiles!r} must lie between 0 and 1")
+    q = np.array([check_share("quantiles", one) for one in quantiles], dtype=np.float64)
+    if not len(q):
+        raise ValueError("quantiles is empty; give some between 0 and 1, as [0.05, 0.5, 0.95]")
+    whole_number("points", points)
+    whole_number("worst", worst, 0)
+    check_level(level)
     t = table(ds, failed=failed, requirements=requirements, errors="fail")
     t, left = unrefined(t)
     y = _numbers(t, output)
     split = cells(t, kept(t, by, None) or [])
     if split.n > MAX_CELLS:
         raise UnanswerableError(f"{split.n} cells by {split.dims}; at most {MAX_CELLS}")
+    counts = count(
+        t, split.cell, split.n, fixed=split.fixed, by_replicate=split.by_replicate, level=level,
+        with_boundary=False, along=split.along, at_points=split.at_points,
+    )  # fmt: skip
     points_drawn = drawn(t, split.fixed)
-    repeated = t.points is not None and not split.by_replicate
-    census = points_drawn is None and not repeated
-    alike = points_drawn is not None and (repeated or points_drawn[1] < t.n)
+    first = np.zeros(t.n, dtype=bool)
+    first[finished_prefix(t)] = True
     known = ~np.isnan(y)
     if not known.any():
         raise UnanswerableError(f"no finished run of {t.n} has a number in {output!r}")
@@ -120,6 +125,9 @@ def distribution(
     unknown = np.bincount(
         split.cell[(t.outcome == PENDING) | (t.outcome == ERRORED)], minlength=split.n
     )
+    skipped = np.bincount(split.cell[t.outcome == SKIPPED], minlength=split.n)
+    # Runs of the coarse pass without a number could lie anywhere.
+    lost = np.bincount(split.cell[first & ~known], minlength=split.n)
     done = np.bincount(split.cell[t.outcome <= FAILED], minlength=split.n)
     at = np.quantile(y[known], np.linspace(0, 1, points), method="inverted_cdf")
     value, low, high = (np.full((split.n, len(q)), np.nan) for _ in range(3))
@@ -132,17 +140,25 @@ def distribution(
             continue
         values = y[mine]
         upto = _upto(weights, mine)
-        point = points_drawn[0][mine] if alike and points_drawn is not None else None
+        basis = int(counts.basis[k])
+        clustered = basis == CLUSTERS and points_drawn is not None
+        point = points_drawn[0][mine] if clustered and points_drawn is not None else None
         n_drawn = len(mine) if point is None else len(np.unique(point))
-        if n_drawn == 1:
-            point, n_drawn = None, len(mine)
-        reach = _reach(q, values, upto, point, census, level, int(unknown[k]))
+        # What surely holds whatever the unfinished runs bring; also all that a grid leaves open.
+        exact = basis in (CENSUS, BOUNDS, PROGRESS, REFINED)
+        reach = _reach(q, values, upto, point, exact, level, int(unknown[k]))
         value[k] = values[_position(q, upto)]
         low[k] = np.where(reach[0] <= 0, -np.inf, values[_position(reach[0], upto)])
         high[k] = np.where(reach[1] > 1, np.inf, values[_position(reach[1].clip(0, 1), upto)])
+        if basis == PROGRESS:
+            total = int((split.cell == k).sum() - skipped[k]) if points_drawn is None else np.inf
+            of_prefix = _in_progress(q, values, first[mine], total, lost[k], level)
+            if points_drawn is not None:
+                low[k], high[k] = of_prefix
+            low[k], high[k] = np.fmax(low[k], of_prefix[0]), np.fmin(high[k], of_prefix[1])
         # Of several fixed points the runs are not alike, which costs the band a factor of e.
-        edge = 2 * math.e if repeated and point is None else 2.0
-        band = 0.0 if census else float(np.sqrt(np.log(edge / (1 - level)) / (2 * n_drawn)))
+        edge = 2 * math.e if basis == REPLICATES else 2.0
+        band = 0.0 if exact else float(np.sqrt(np.log(edge / (1 - level)) / (2 * n_drawn)))
         below = np.concatenate([[0.0], upto])[np.searchsorted(values, at, side="right")]
         total = len(mine) / (len(mine) + unknown[k])
         share[k] = below
@@ -165,9 +181,13 @@ def distribution(
         "worst": (("tail", "place"), tails, units),
         "worst_run": (("tail", "place"), tail_runs, {}),
     }
-    basis = "census" if census else "clusters" if alike else "replicates" if repeated else "sample"
-    n_unknown = int(unknown.sum())
-    basis = f"{basis}; {n_unknown} unknown runs as bounds" if n_unknown else basis
+    why = {
+        "value": "where no run has a number",
+        "low": "where no run has a number",
+        "share": "where no run has a number",
+        "worst": f"beyond the runs there are: fewer than {worst} have a number",
+    }
+    note = reasons({name: values for name, (_, values, _) in variables.items()}, why)
     return xr.Dataset(
         {
             name: ((*split.dims, *own), values.reshape((*split.shape, *values.shape[1:])), attrs)
@@ -177,7 +197,8 @@ def distribution(
         attrs={
             "output": output,
             "level": level,
-            "basis": left_out(basis, left),
+            "basis": left_out(basis_words(counts), left),
+            "note": note,
         },
     )
 
@@ -235,11 +256,50 @@ def _reach(
         low, high = rank_low / n, rank_high / n
     else:
         worth = np.array([_worth(values <= values[i], point) for i in _position(q, upto)])
-        interval = failure_interval(q * worth, worth, level=level)
+        interval = failure_interval(q * worth, worth, level=level, method="exact")
         low, high = interval[:, 0], interval[:, 1]
     # The unknown could all lie above (which lowers the rank among the known) or all below.
     total = n + unknown
     return (low * total - unknown) / n, high * total / n
+
+
+def _in_progress(
+    q: Floats,
+    values: Floats,
+    first: NDArray[np.bool_],
+    total: float,
+    lost: int,
+    level: float,
+) -> tuple[Floats, Floats]:
+    """Bounds of quantiles by the runs of a random order drawn so far, sorted by value.
+
+    A quantile lies below a value once surely that share of all runs does, at every look.
+    """
+    seen = values[first]
+    n = len(seen)
+    low, high = np.full(len(q), -np.inf), np.full(len(q), np.inf)
+    if not n:
+        return low, high
+
+    def surely(rank: NDArray[np.int64], end: int) -> Floats:
+        """Least or most share of all runs at or below the value of so many seen."""
+        share = anytime_interval(rank, n + lost, total, level=level, n_unknown=lost)
+        found: Floats = share[..., end]
+        return found
+
+    for end, bound in ((1, low), (0, high)):
+        # The least rank whose share may reach the quantile, or surely does.
+        below, above = np.zeros(len(q), dtype=np.int64), np.full(len(q), n + 1)
+        while (above - below > 1).any():
+            centre = (below + above) // 2
+            reaches = surely(centre, end) >= q
+            above, below = np.where(reaches, centre, above), np.where(reaches, below, centre)
+        there = above <= n
+        if end == 1:
+            # Nothing at or below rank 0 may reach it already.
+            there &= surely(np.zeros(len(q), dtype=np.int64), end) < q
+        bound[there] = seen[above[there] - 1]
+    return low, high
 
 
 def _worth(below: NDArray[np.bool_], point: NDArray[np.int64]) -> float:

@@ -11,20 +11,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import Coded, Floats
 from sweepkit.analysis.counts import count
 from sweepkit.analysis.intervals import failure_interval
-from sweepkit.analysis.table import (
-    FAILED,
-    Coded,
-    Errors,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    passed_and_failed,
-    table,
-    varied,
-)
+from sweepkit.analysis.outcomes import FAILED, Errors, Failed, UnanswerableError
+from sweepkit.analysis.reasons import reasons, whole_number
+from sweepkit.analysis.table import Table, passed_and_failed, table, varied
 from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["combinations", "pairs"]
@@ -71,6 +63,7 @@ def pairs(
     >>> pairs(ds)["joint"].round(3).unique().tolist()
     [0.333]
     """
+    whole_number("bins", bins, 2)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     t, left = unrefined(t)
     passed_and_failed(t, errors)
@@ -119,6 +112,7 @@ def pairs(
         frame.insert(0, "rank", rank)
     result = pd.concat(frames, ignore_index=True)
     result.attrs["basis"] = left_out(", ".join(result["basis"].unique()), left)
+    result.attrs["note"] = reasons(result, {"rate": "where nothing has passed or failed"})
     return result
 
 
@@ -238,8 +232,10 @@ def combinations(
     >>> combinations(ds)["combination"].tolist()
     ['a = 1 and b = 2']
     """
-    if not 1 <= order <= 4:
+    if whole_number("order", order) > 4:
         raise ValueError(f"order={order!r} must lie between 1 and 4")
+    whole_number("bins", bins, 2)
+    whole_number("top", top)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     t, left = unrefined(t)
     outcome = passed_and_failed(t, errors)

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sweepkit.analysis.table import Floats
+from sweepkit.analysis.coding import Floats
+from sweepkit.analysis.reasons import check_share
 
 __all__ = ["anytime_interval", "check_level", "failure_interval", "normal_quantile"]
 
@@ -112,8 +113,7 @@ def normal_quantile(level: float) -> float:
 
 
 def check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level={level!r} must lie between 0 and 1, as 0.95 does")
+    check_share("level", level)
 
 
 def anytime_interval(
@@ -201,4 +201,3 @@ def _log_beta(p: Floats, a: Floats, b: Floats) -> Floats:
     from scipy.special import betaln, xlog1py, xlogy
 
     return np.asarray(xlogy(a - 1, p) + xlog1py(b - 1, -p) - betaln(a, b))
-

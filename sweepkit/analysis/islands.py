@@ -9,20 +9,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import (
-    FAILED,
-    PASSED,
-    Coded,
-    Errors,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    axis_codes,
-    shown,
-    table,
-    varied,
-)
+from sweepkit.analysis.coding import Coded, Floats, shown
+from sweepkit.analysis.outcomes import FAILED, PASSED, Errors, Failed, UnanswerableError
+from sweepkit.analysis.reasons import check_share, whole_number
+from sweepkit.analysis.table import Table, axis_codes, table, varied
 
 __all__ = ["islands"]
 
@@ -85,6 +75,11 @@ def islands(
     >>> islands(ds)["label"].values.tolist(), islands(ds)["bounds"].values.tolist()
     ([1, 1, 0, 0, 2], ['a 1 to 2', 'a 5'])
     """
+    whole_number("connectivity", connectivity)
+    if neighbours is not None:
+        whole_number("neighbours", neighbours)
+    if share != 1:
+        check_share("share", share)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     outcome = t.counted(errors)
     if not (outcome <= FAILED).any():
@@ -272,9 +267,7 @@ def _ends(t: Table, p: Coded) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _kinds(
-    p: Coded, codes: NDArray[Any], label: NDArray[np.int64], n: int
-) -> list[str]:
+def _kinds(p: Coded, codes: NDArray[Any], label: NDArray[np.int64], n: int) -> list[str]:
     present = np.zeros((n, p.n), dtype=bool)
     present[label - 1, codes] = True
     return [", ".join(shown(p.values[k]) for k in np.flatnonzero(row)) for row in present]

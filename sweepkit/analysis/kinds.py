@@ -10,18 +10,10 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import shown
 from sweepkit.analysis.intervals import failure_interval
-from sweepkit.analysis.table import (
-    ERRORED,
-    FAILED,
-    PASSED,
-    Failed,
-    Table,
-    UnanswerableError,
-    shown,
-    table,
-    varied,
-)
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, Failed, UnanswerableError
+from sweepkit.analysis.table import Table, table, varied
 from sweepkit.status import NAMES
 
 __all__ = ["kinds"]

@@ -12,23 +12,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import (
-    FAILED,
-    SKIPPED,
-    Coded,
-    Floats,
-    Table,
-    UnanswerableError,
-    along,
-    declared,
-    spread_over,
-    varied,
-)
+from sweepkit.analysis.coding import Coded, Floats
+from sweepkit.analysis.outcomes import FAILED, SKIPPED, UnanswerableError, declared
+from sweepkit.analysis.table import Table, along, spread_over, varied
 
 __all__ = [
     "ABSENT",
     "FAILS",
     "MIXED",
+    "UNKNOWN",
     "Box",
     "Lattice",
     "Leaf",
@@ -36,6 +28,7 @@ __all__ = [
     "halves",
     "lattice_of",
     "leaves",
+    "numbers_of",
     "own_parameters",
     "plane",
     "required_lattice",
@@ -43,9 +36,14 @@ __all__ = [
 
 Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 Point: TypeAlias = tuple[float, ...]
-State: TypeAlias = Literal["passes", "fails", "mixed"]
+State: TypeAlias = Literal["passes", "fails", "mixed", "unknown"]
 
 UNKNOWN, PASSES, FAILS, MIXED, ABSENT = -1, 0, 1, 2, 3
+_STATE_OF_BITS = np.array(
+    [ABSENT, PASSES, FAILS, MIXED, UNKNOWN, UNKNOWN, UNKNOWN, MIXED], dtype=np.int8
+)
+"""By what some corner does: 1 passes, 2 fails, 4 is unknown."""
+
 SECOND = 10**9
 
 
@@ -163,21 +161,18 @@ class Lattice:
         """Per cell of the grid whether its corners pass, fail, are mixed or unknown, or absent.
 
         With `sure` a corner whose runs do not all agree is mixed. Some absent corners count not.
+        A cell is mixed if some corner passes and another fails, whatever else is unknown.
         """
         rates = self.cube[group]
-        fails = np.where(rates >= 0.5, FAILS, PASSES)
+        passes, fails = rates < 0.5, rates >= 0.5
         if sure:
-            fails = np.where(rates == 1, FAILS, np.where(rates == 0, PASSES, MIXED))
-        known = np.where(np.isnan(rates), UNKNOWN, fails).astype(np.int8)
-        low = np.where(self.present[group], known, np.int8(ABSENT))
-        high = np.where(self.present[group], known, np.int8(UNKNOWN - 1))
-        for k in range(low.ndim):
+            passes, fails = rates < 1, rates > 0
+        bits = np.where(np.isnan(rates), 4, passes + 2 * fails).astype(np.int8)
+        bits[~self.present[group]] = 0
+        for k in range(bits.ndim):
             lead = (slice(None),) * k
-            first, second = (*lead, slice(None, -1)), (*lead, slice(1, None))
-            low = np.minimum(low[first], low[second])
-            high = np.maximum(high[first], high[second])
-        agree = (low == high) & (low >= 0) | (low == ABSENT)
-        return np.where(agree, low, MIXED).astype(np.int8)
+            bits = bits[(*lead, slice(None, -1))] | bits[(*lead, slice(1, None))]
+        return _STATE_OF_BITS[bits]
 
     def corners(self, group: int, box: Box) -> list[Point]:
         """The corners of a box that can be run."""
@@ -200,6 +195,18 @@ class Lattice:
             for cell in product(*choices):
                 cells.setdefault(cell, []).append(x)
         return cells
+
+    @cached_property
+    def touched_leaves(self) -> tuple[list[Leaf], ...]:
+        """Per group the parts of the cells that hold refined points."""
+        return tuple(
+            [
+                leaf
+                for cell, inside in self.touched(group).items()
+                for leaf in leaves(self, group, self.box(cell), inside)
+            ]
+            for group in range(self.n_groups)
+        )
 
     def box(self, cell: Sequence[int]) -> Box:
         """Ends of a cell of the grid."""
@@ -241,8 +248,8 @@ class Leaf:
     box : Box
     share : float
         Of the whole space.
-    state : {"passes", "fails", "mixed"}
-        What most runs at its points do; mixed also where a corner is unknown.
+    state : {"passes", "fails", "mixed", "unknown"}
+        What most runs at its points do; unknown where a corner is, unless others disagree.
     sure : bool
         Whether all runs at all its points agree, and no corner is unknown.
     points : tuple
@@ -274,7 +281,7 @@ def leaves(lattice: Lattice, group: int, box: Box, inside: Sequence[Point]) -> I
     shares = {share for share in known.values() if share is not None}
     whole = all(known[x] is not None for x in ends) and bool(shares)
     most = {share >= 0.5 for share in shares}
-    state: State = "mixed"
+    state: State = "mixed" if len(most) == 2 else "unknown"
     if whole and len(most) == 1:
         state = "fails" if most.pop() else "passes"
     sure = whole and (shares == {0.0} or shares == {1.0})
@@ -312,7 +319,7 @@ def lattice_of(t: Table, outcome: NDArray[np.int8]) -> Lattice | None:
     others = tuple(p for p in own if not p.ordered)
     if not ordered:
         return None
-    placed = [_numbers(t, p) for p in ordered]
+    placed = [numbers_of(t, p) for p in ordered]
     raw = np.stack([numbers for numbers, _ in placed], axis=1)
     levels = tuple(np.unique(raw[base, k]) for k in range(len(ordered)))
     group = np.zeros(t.n, dtype=np.int64)
@@ -350,7 +357,7 @@ def _several(t: Table, p: Coded, base: NDArray[np.bool_]) -> bool:
     return p.n > 1 and len(np.unique(p.codes[base])) > 1
 
 
-def _numbers(t: Table, p: Coded) -> tuple[Floats, int]:
+def numbers_of(t: Table, p: Coded) -> tuple[Floats, int]:
     """Values of an ordered parameter, one per run; times exactly, in seconds since the first."""
     if p.kind != "time":
         return t.raw(p.name), 0

@@ -10,7 +10,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import (
+from sweepkit.analysis.bases import (
+    BASES,
     BOUNDS,
     CENSUS,
     CLUSTERS,
@@ -18,31 +19,33 @@ from sweepkit.analysis.counts import (
     PROGRESS,
     REFINED,
     REPLICATES,
-    Counts,
-    basis_sentence,
-    cells,
-    count,
-    drawn,
-    finished_prefix,
-    kept,
-    run_weights,
 )
+from sweepkit.analysis.cells import cells, kept
+from sweepkit.analysis.coding import Codes, Floats
+from sweepkit.analysis.counts import Counts, basis_sentence, count, finished_prefix, run_weights
 from sweepkit.analysis.intervals import anytime_interval, failure_interval
-from sweepkit.analysis.table import (
+from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
     PENDING,
     SKIPPED,
-    Codes,
     Errors,
     Failed,
-    Table,
     UnanswerableError,
-    table,
 )
+from sweepkit.analysis.reasons import check_share, reasons, whole_number
+from sweepkit.analysis.table import Table, table
 from sweepkit.analysis.unrefined import left_out, unrefined
+from sweepkit.analysis.worth import drawn
 
 __all__ = ["convergence", "failure_interval", "failure_rate", "held_up", "rate"]
+
+WHY_NAN = {
+    "rate": "where nothing has passed or failed",
+    "boundary": "unless runs are a deterministic grid; these are a sample, replicates or refined, "
+    "or none is known",
+}
+_LOOK = ("n_run", "n_failed", "n_error", "rate", "low", "high", "basis", "n_needed")
 
 
 def failure_rate(
@@ -78,9 +81,21 @@ def failure_rate(
         Over the dims of `by`: ``rate``, ``low``, ``high``, ``boundary`` (dimensionless) and
         ``n_run`` (finished), ``n_failed``, ``n_unknown`` (pending or errored), ``n_error``.
         Skipped runs count nowhere. ``rate`` is NaN where nothing has run, with bounds 0 and 1.
-        ``boundary`` is, on a complete deterministic grid, the share of runs with a neighbour of
-        the other outcome; NaN elsewhere. ``attrs["basis"]`` says what the intervals rest on and
-        ``basis`` says it per cell.
+        ``boundary`` is, on a deterministic grid, the share of finished runs with a neighbour of
+        the other outcome; NaN elsewhere. ``attrs["basis"]`` says what the intervals rest on,
+        ``basis`` says it per cell, and ``attrs["note"]`` says why a number is NaN.
+
+    Notes
+    -----
+    Unknown runs (pending, errored) could all pass or all fail: ``low`` and ``high`` take each to
+    its worst, on top of what the basis gives, so they are bounds and hold at least as often as
+    `level`. Replicates of fixed points are strata: the interval is that of their scatter within
+    points, never that of the runs pooled. Runs of a drawn point count together as what they are
+    worth. Runs of refinements crowd where designs fail, so each is weighed by its ``volume``
+    (`volumes`; `sk.runs` and `sk.open` bring it): ``rate`` is a share of the space, and ``low``
+    and ``high`` bound the share in parts of the space whose runs all agree, at one value of a
+    parameter those that the slice there passes through. Without volumes, runs of several
+    stages are refused.
 
     Raises
     ------
@@ -104,6 +119,8 @@ def failure_rate(
         by_replicate=split.by_replicate,
         level=level,
         errors=errors,
+        along=split.along,
+        at_points=split.at_points,
     )
     percent = f"{100 * level:g} %"
     about: dict[str, tuple[Any, dict[str, str]]] = {
@@ -126,7 +143,12 @@ def failure_rate(
             for name, (values, attrs) in about.items()
         },
         coords=split.coords,
-        attrs={"basis": basis_sentence(counts), "level": level, "errors": errors},
+        attrs={
+            "basis": basis_sentence(counts),
+            "level": level,
+            "errors": errors,
+            "note": reasons(_columns(counts), WHY_NAN),
+        },
     )
 
 
@@ -157,7 +179,8 @@ def rate(
     DataFrame
         Columns as the variables of `failure_rate`, and ``n_needed``: further runs for the wanted
         width at the present rate (0 where it is reached or a census leaves nothing to run; NaN
-        where nothing has run, so no rate is known). ``attrs["basis"]`` says it in words.
+        where nothing has run, so no rate is known). ``attrs["basis"]`` says it in words, and
+        ``attrs["note"]`` why a number is NaN.
 
     Examples
     --------
@@ -166,9 +189,8 @@ def rate(
     >>> rate(ds)[["rate", "basis", "n_needed"]].values.tolist()
     [[0.1, 'sample', 507]]
     """
+    check_share("width", width)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
-    if not 0 < width < 1:
-        raise ValueError(f"width={width!r} must lie between 0 and 1, as 0.05 does")
     split = cells(t, kept(t, by, None) or [])
     counts = count(
         t,
@@ -178,27 +200,24 @@ def rate(
         by_replicate=split.by_replicate,
         level=level,
         errors=errors,
+        along=split.along,
+        at_points=split.at_points,
     )
     frame = pd.DataFrame(_columns(counts))
     at = np.unravel_index(np.arange(split.n), split.shape) if split.dims else ()
     for k, (name, index) in enumerate(zip(split.dims, at, strict=True)):
         frame.insert(k, name, split.coords[name].values[index])
     frame["n_needed"] = _needed(counts, t, split.cell, width, level)
-    frame.attrs["basis"] = basis_sentence(counts)
+    why = WHY_NAN | {"n_needed": WHY_NAN["rate"]}
+    frame.attrs.update(basis=basis_sentence(counts), note=reasons(frame, why))
     return frame
 
 
 def _needed(counts: Counts, t: Table, cell: Codes, width: float, level: float) -> Any:
     n_cells = len(counts.rate)
-    known, p = counts.n_run, np.nan_to_num(counts.rate)
-    low, high = np.zeros(n_cells), np.full(n_cells, 1e12)
-    for _ in range(60):
-        centre = np.sqrt(np.maximum(low, 1) * high)
-        interval = failure_interval(p * centre, centre, level=level)
-        wide = interval[:, 1] - interval[:, 0] > width
-        low, high = np.where(wide, centre, low), np.where(wide, high, centre)
-    total = np.ceil(high)
-    nominal = failure_interval(np.minimum(p * known, known), known, level=level)
+    known = counts.n_run
+    total = _in_all(np.nan_to_num(counts.rate), width, level)
+    nominal = failure_interval(counts.n_failed, known, level=level)
     with np.errstate(invalid="ignore", divide="ignore"):
         # What points or weights cost or gain now, they will later.
         effect = ((counts.high - counts.low) / (nominal[:, 1] - nominal[:, 0])) ** 2
@@ -213,23 +232,38 @@ def _needed(counts: Counts, t: Table, cell: Codes, width: float, level: float) -
     return np.where(nothing, np.nan, needed) if nothing.any() else needed.astype(np.int64)
 
 
+def _in_all(p: Floats, width: float, level: float) -> Floats:
+    """Independent runs that make an interval so narrow, at these rates."""
+    low, high = np.zeros(len(p)), np.full(len(p), 1e12)
+    for _ in range(60):
+        centre = np.sqrt(np.maximum(low, 1) * high)
+        interval = failure_interval(p * centre, centre, level=level)
+        wide = interval[:, 1] - interval[:, 0] > width
+        low, high = np.where(wide, centre, low), np.where(wide, high, centre)
+    total: Floats = np.ceil(high)
+    return total
+
+
 def convergence(
     ds: xr.Dataset | Table,
     *,
     points: int = 20,
+    width: float = 0.05,
     seed: int = 0,
     requirements: Any = None,
     failed: Failed = None,
     level: float = 0.95,
     errors: Errors = "apart",
 ) -> pd.DataFrame:
-    """How the failure rate settled as runs came in.
+    """How the failure rate settled as runs came in, and how many are still needed.
 
     Parameters
     ----------
     ds : Dataset or Table
     points : int
         Looks, spaced evenly in the logarithm of the number of runs.
+    width : float
+        Wanted width of the interval, dimensionless.
     seed : int
         Of the random order taken where none is recorded.
     requirements, failed, level, errors
@@ -238,9 +272,13 @@ def convergence(
     Returns
     -------
     DataFrame
-        Per look: ``n_run``, ``n_failed``, ``rate``, ``low``, ``high``, and ``n_needed`` as in
-        `rate` for the width 0.05. The intervals hold at all looks together. ``attrs["order"]``
-        says which order: the recorded random one, or one shuffled afterwards.
+        Per look: ``n_run``, ``n_failed``, ``n_error``, ``rate``, ``low``, ``high``, ``basis`` and
+        ``n_needed`` (further runs for the wanted width at the rate then known; no more than are
+        declared, but for drawn points). The last look is what `rate` says of all runs; the
+        intervals of those before, whose basis is "in progress", hold at all looks together. The
+        rate is NaN at looks before any run passed or failed. ``attrs["order"]`` says which order:
+        the recorded random one, or one shuffled afterwards; ``attrs["basis"]`` is that of the last
+        look.
 
     Raises
     ------
@@ -250,7 +288,16 @@ def convergence(
     References
     ----------
     As in `anytime_interval`.
+
+    Examples
+    --------
+    >>> ds = xr.Dataset({"failed": ("a", [False, False, True])}, coords={"a": [0.0, 1.0, 2.0]})
+    >>> convergence(ds)[["n_run", "basis", "n_needed"]].values.tolist()[1:]
+    [[2, 'in progress', 1], [3, 'census', 0]]
     """
+    whole_number("points", points)
+    whole_number("seed", seed, 0)
+    check_share("width", width)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     t, left = unrefined(t)
     if run_weights(t) is not None:
@@ -263,37 +310,56 @@ def convergence(
     if not recorded:
         order = np.flatnonzero((outcome != PENDING) & (outcome != SKIPPED))
         order = np.random.default_rng([seed, 7919]).permutation(order)
-    if not len(order) or not (outcome[order] <= FAILED).any():
+    if not (outcome <= FAILED).any():
         raise UnanswerableError(
             f"none of {t.n} runs has passed or failed yet, so no rate can be followed; "
             "errors='fail' counts errors as failures"
         )
-    what = outcome[order]
-    looks = np.unique(np.geomspace(1, len(order), points).round().astype(np.int64))
-    failing = np.cumsum(what == FAILED)[looks - 1]
-    errored = np.cumsum(what == ERRORED)[looks - 1]
-    crossed = drawn(t, ()) is None or t.points is not None
-    total = float((outcome != SKIPPED).sum() if recorded else len(order)) if crossed else np.inf
-    interval = anytime_interval(failing, looks, total, level=level, n_unknown=errored)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rates = failing / (looks - errored)
-    frame = pd.DataFrame(
-        {
-            "n_run": looks - errored,
-            "n_failed": failing,
-            "n_error": errored,
-            "rate": rates,
-            "low": interval[:, 0],
-            "high": interval[:, 1],
-        }
+    now = rate(t, width=width, level=level, errors=errors)
+    frame = pd.concat(
+        [_looks(t, outcome, order, points, width, level), now[list(_LOOK)]],
+        ignore_index=True,
     )
     frame.attrs["order"] = (
-        "recorded random order of the coarse pass"
+        "recorded random order of the coarse pass; at the last look all runs there are"
         if recorded
         else f"finished runs in a random order (seed {seed}), as none is recorded or all are done"
     )
-    frame.attrs["basis"] = left_out("in progress", left)
+    frame.attrs["basis"] = left_out(now.attrs["basis"], left)
+    why = {"rate": "at looks before any run passed or failed: they had errored"}
+    frame.attrs["note"] = reasons(frame, why)
     return frame
+
+
+def _looks(
+    t: Table,
+    outcome: NDArray[np.int8],
+    order: NDArray[np.int64],
+    points: int,
+    width: float,
+    level: float,
+) -> pd.DataFrame:
+    """What was known at looks before the last."""
+    declared = int((outcome != SKIPPED).sum())
+    what = outcome[order]
+    looks = np.unique(np.geomspace(1, max(len(order), 1), points).round().astype(np.int64))
+    known = int((outcome <= FAILED).sum() + (outcome == ERRORED).sum())
+    looks = looks[looks < known][: len(order)]
+    failing = np.cumsum(what == FAILED)[looks - 1]
+    errored = np.cumsum(what == ERRORED)[looks - 1]
+    endless = drawn(t, ()) is not None and t.points is None
+    total = np.inf if endless else float(declared)
+    interval = anytime_interval(failing, looks, total, level=level, n_unknown=errored)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rates = failing / (looks - errored)
+    needed = np.maximum(_in_all(np.nan_to_num(rates), width, level) - looks, 0)
+    needed = needed if endless else np.minimum(needed, declared - looks)
+    wide = interval[:, 1] - interval[:, 0] > width
+    columns = (
+        looks - errored, failing, errored, rates, interval[:, 0], interval[:, 1],
+        BASES[PROGRESS], np.where(wide, needed, 0).astype(np.int64),
+    )  # fmt: skip
+    return pd.DataFrame(dict(zip(_LOOK, columns, strict=True)), index=range(len(looks)))
 
 
 def held_up(
@@ -319,7 +385,13 @@ def held_up(
     -------
     DataFrame
         One row per design or scenario parameter and value: ``parameter``, ``value``, ``held`` (it
-        has run and nothing failed), and the columns of `failure_rate`.
+        has run and nothing failed, nor surely fails around it where runs are refined), and the
+        columns of `failure_rate`. ``attrs["note"]`` says why a number is NaN.
+
+    Raises
+    ------
+    UnanswerableError
+        If all parameters are replicates.
 
     Examples
     --------
@@ -328,6 +400,7 @@ def held_up(
     >>> held_up(ds)[["parameter", "value", "held", "rate", "basis"]].values.tolist()[:2]
     [['gain', 1, True, 0.0, 'census'], ['gain', 2, False, 0.5, 'census']]
     """
+    whole_number("bins", bins)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     frames = []
     sentences = []
@@ -336,18 +409,25 @@ def held_up(
             continue
         p = whole.coarser(bins)
         fixed = whole.dims if len(whole.dims) == 1 and whole in t.axes else ()
-        counts = count(t, p.codes, p.n, fixed=fixed, level=level, errors=errors)
+        counts = count(t, p.codes, p.n, fixed=fixed, level=level, errors=errors, along=[p])
         values: list[Any] = [p.label(k) for k in range(p.n)] if p.binned else p.values.tolist()
         if p.kind == "time" and not p.binned:
             values = list(p.values)
         frame = pd.DataFrame(_columns(counts))
         frame.insert(0, "parameter", p.name)
         frame.insert(1, "value", pd.Series(values, dtype=object))
-        frame.insert(2, "held", (counts.n_run > 0) & (counts.n_failed == 0))
+        # A refined value may have passed alone where the cells around it surely fail in part.
+        held = (counts.n_run > 0) & (counts.n_failed == 0) & (counts.low <= 0)
+        frame.insert(2, "held", held)
         frames.append(frame)
         sentences.append(f"{p.name}: {basis_sentence(counts)}")
+    if not frames:
+        raise UnanswerableError(
+            "all parameters are replicates, so there is none that could hold up; see rate(ds)"
+        )
     result = pd.concat(frames, ignore_index=True)
     result.attrs["basis"] = "; ".join(sentences)
+    result.attrs["note"] = reasons(result, WHY_NAN)
     return result
 
 

@@ -11,24 +11,18 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.coding import Floats
 from sweepkit.analysis.lattice import (
     ABSENT,
     MIXED,
+    UNKNOWN,
     Lattice,
     lattice_of,
     leaves,
     required_lattice,
 )
-from sweepkit.analysis.table import (
-    FAILED,
-    SKIPPED,
-    Errors,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    table,
-)
+from sweepkit.analysis.outcomes import FAILED, SKIPPED, Errors, Failed, UnanswerableError
+from sweepkit.analysis.table import Table, table
 
 __all__ = ["Shares", "refined_rate", "shares", "volumes"]
 
@@ -43,10 +37,13 @@ class Shares:
         Share of the space, replicates of a point alike; of unknown runs, too.
     undecided : array of float, shape (runs,)
         The part of it in cells whose runs do not all agree, or are not all known.
+    lattice : Lattice
+        The cells.
     """
 
     volume: Floats
     undecided: Floats
+    lattice: Lattice
 
 
 def shares(t: Table, outcome: NDArray[np.int8]) -> Shares | None:
@@ -75,7 +72,7 @@ def _shares(t: Table, lattice: Lattice, outcome: NDArray[np.int8]) -> Shares:
         place = lattice.place[runs]
         repeats = np.bincount(place, minlength=points.shape[1])[place]
         volume[runs], undecided[runs] = points[:, place] / repeats
-    return Shares(volume, undecided)
+    return Shares(volume, undecided, lattice)
 
 
 def _of_points(lattice: Lattice) -> tuple[Floats, Floats]:
@@ -102,7 +99,8 @@ def _of_points(lattice: Lattice) -> tuple[Floats, Floats]:
                         on_grid[place] += parts
         present = lattice.present[group]
         _share_among_corners(on_grid[0, group], plain, present)
-        _share_among_corners(on_grid[1, group], plain * (state == MIXED), present)
+        unsure = (state == MIXED) | (state == UNKNOWN)
+        _share_among_corners(on_grid[1, group], plain * unsure, present)
     total = on_grid[0].sum() + refined[0].sum()
     return on_grid.reshape(2, -1) / total, refined / total
 

@@ -11,74 +11,39 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import BASES, count
+from sweepkit.analysis.bases import BASES
+from sweepkit.analysis.coding import Coded, Codes, Floats, as_numbers, shown
+from sweepkit.analysis.counts import count
 from sweepkit.analysis.intervals import failure_interval
-from sweepkit.analysis.table import (
-    FAILED,
-    Coded,
-    Codes,
-    Errors,
-    Failed,
-    Floats,
-    Table,
-    UnanswerableError,
-    as_numbers,
-    passed_and_failed,
-    shown,
-    table,
-    varied,
+from sweepkit.analysis.outcomes import FAILED, Errors, Failed, UnanswerableError
+from sweepkit.analysis.peeling import (
+    SHARES,
+    Box,
+    limits_of,
+    polish,
+    search,
 )
+from sweepkit.analysis.reasons import check_share, reasons, whole_number
+from sweepkit.analysis.table import Table, passed_and_failed, table, varied
 from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["Regions", "regions"]
 
-SHARES = (0.02, 0.05, 0.1)
-"""Shares of a box peeled at a step; patience against speed."""
-
-BETA_SQUARED = 0.25
-"""Density counts twice coverage (F with beta 1/2): a box should first of all be true."""
-
 EXACT_CODES = 30_000
 """Up to here every distinct value is a limit; beyond, quantile bins are."""
-
 MAX_SEARCHED = 40_000
 MIN_FAILURES = 2_000
 """More runs than this are searched in a random part that holds so many failures; limits are then
 moved to their best places among all runs, and figures are always of all."""
-
 WINDOW = 2
 """Bins on either side of a limit in which its best place is looked for among all values."""
-
 LEAST_COVERAGE = 0.005
 """Of boxes after the first: less is a sliver that the limits of another box left over."""
-
-N_FIRSTS = 3
-"""Parameters whose best limits a box is grown from."""
-
-EARNED_P = 1e-3
-EARNED_F = 0.01
-LEAST_RUNS = 10
-
-
-@dataclass(frozen=True, eq=False)
-class _Box:
-    """Allowed codes per parameter, as one mask each."""
-
-    allowed: tuple[NDArray[np.bool_], ...]
-
-    def inside(self, codes: Sequence[Codes], but: int = -1) -> NDArray[np.bool_]:
-        inside = np.ones(len(codes[0]), dtype=bool)
-        for i, mask in enumerate(self.allowed):
-            if i != but and not mask.all():
-                inside &= mask[codes[i]]
-        return inside
-
-    def with_mask(self, i: int, mask: NDArray[np.bool_]) -> _Box:
-        return _Box((*self.allowed[:i], mask, *self.allowed[i + 1 :]))
-
-    @property
-    def restricted(self) -> list[int]:
-        return [i for i, mask in enumerate(self.allowed) if not mask.all()]
+WHY_NAN = {
+    "held_out_density": "where too few failures are left to fit a box without some of them, or "
+    "no held-out run lies in it",
+    "held_out_coverage": "where too few failures are left to hold some out",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +102,8 @@ class Regions:
         -------
         dict
             ``coverage``, ``density``, ``low``, ``high``, ``mass`` (dimensionless), ``n_run``,
-            ``n_failed``, ``n_unknown``, ``basis``. Density is NaN, with bounds 0 and 1, where
-            nothing has run.
+            ``n_failed``, ``n_unknown``, ``basis``, ``note``. Density is NaN, with bounds 0 and 1,
+            where nothing has run; the note says so.
 
         Raises
         ------
@@ -146,9 +111,7 @@ class Regions:
             If a name is no parameter.
         """
         t = self.table
-        inside = np.ones(t.n, dtype=bool)
-        for name, limit in limits.items():
-            inside &= _within(t, name, limit)
+        inside = _inside(t, limits)
         counts = count(
             t, inside.astype(np.uint8), 2, level=level, errors=self.errors, with_boundary=False
         )
@@ -162,6 +125,7 @@ class Regions:
             "n_failed": int(counts.n_failed[1]),
             "n_unknown": int(counts.n_unknown[1]),
             "basis": BASES[counts.basis[1]],
+            "note": "" if counts.n_run[1] else "density is NaN: no run inside passed or failed",
         }
 
 
@@ -220,8 +184,11 @@ def regions(
     >>> regions(ds).boxes["text"].tolist()
     ['a >= 12 and b <= 4']
     """
-    if not shares or not all(0 < share < 1 for share in shares):
-        raise ValueError(f"shares={shares!r} must lie between 0 and 1, as 0.05 does")
+    if not len(shares):
+        raise ValueError("shares is empty; give some between 0 and 1, as [0.05]")
+    shares = [check_share("shares", share) for share in shares]
+    whole_number("max_boxes", max_boxes)
+    whole_number("seed", seed, 0)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     t, left_aside = unrefined(t)
     outcome = passed_and_failed(t, errors, least=5)
@@ -240,7 +207,7 @@ def regions(
         if fails[left].sum() < 5 or (~fails[left]).sum() == 0:
             break
         looked = _looked_at(left, fails)
-        box, trajectory = _search(
+        box, trajectory = search(
             parameters, [c[looked] for c in codes], fails[looked], shares, repeats
         )
         finer, placed = list(parameters), list(codes)
@@ -250,8 +217,8 @@ def regions(
                 box = box.with_mask(i, mask)
         if any(a is not b for a, b in zip(finer, parameters, strict=True)):
             there = np.flatnonzero(left)
-            box = _polish(finer, [c[there] for c in placed], fails[there], box)
-        row = _figures(t, finer, box, placed, fails, left, errors)
+            box = polish(finer, [c[there] for c in placed], fails[there], box)
+        row = _figures(t, finer, box, placed, fails, left, errors, [one["limits"] for one in rows])
         if number > 1 and row["coverage"] < LEAST_COVERAGE:
             break
         whole = (row["n_failed"], row["n_run"])
@@ -267,6 +234,7 @@ def regions(
         if not box.restricted:
             break
     boxes = pd.DataFrame(rows)
+    boxes.attrs["note"] = reasons(boxes, WHY_NAN)
     boxes.attrs["basis"] = left_out(", ".join(boxes["basis"].unique()), left_aside)
     return Regions(boxes, pd.concat(seen, ignore_index=True), t, errors)
 
@@ -354,266 +322,25 @@ def _looked_at(some: NDArray[np.bool_], fails: NDArray[np.bool_]) -> NDArray[np.
     return np.sort(np.random.default_rng([n, 7919]).choice(runs, n, replace=False))
 
 
-def _search(
-    parameters: Sequence[Coded],
-    codes: Sequence[Codes],
-    fails: NDArray[np.bool_],
-    shares: Sequence[float],
-    repeats: float,
-) -> tuple[_Box, pd.DataFrame]:
-    many = len(fails) > 100_000
-    steps: list[dict[str, Any]] = []
-    boxes: list[_Box] = []
-    for share in shares[-2:] if many else shares:
-        for lenient in (True,) if many else (True, False):
-            peeled = _peel(parameters, codes, fails, share, lenient)
-            for step, (box, n_box, f_box) in enumerate(peeled):
-                boxes.append(box)
-                steps.append({"share": share, "step": step, "n_run": n_box, "n_failed": f_box})
-    for step, (box, n_box, f_box) in enumerate(_grow(parameters, codes, fails)):
-        boxes.append(box)
-        steps.append({"share": 0.0, "step": step, "n_run": n_box, "n_failed": f_box})
-    trajectory = pd.DataFrame(steps)
-    n, f = trajectory["n_run"].to_numpy(), trajectory["n_failed"].to_numpy()
-    trajectory["coverage"], trajectory["density"] = f / fails.sum(), f / n
-    trajectory["mass"] = n / len(fails)
-    trajectory["restricted"] = [len(box.restricted) for box in boxes]
-    trajectory["limits"] = pd.Series([_limits(parameters, box) for box in boxes], dtype=object)
-    trajectory["front"] = _front(f / fails.sum(), f / n)
-    # The best few rather than the best: where limits end up depends on where they start.
-    quality = _quality(f, n, fails.sum())
-    tried: list[tuple[float, _Box]] = []
-    for at in _distinct(quality, trajectory["share"].to_numpy()):
-        box = _polish(parameters, codes, fails, boxes[at])
-        box = _simplify(parameters, codes, fails, box, repeats)
-        tried.append((_quality_of(codes, fails, box), box))
-    return max(tried, key=lambda pair: (round(pair[0], 9), -len(pair[1].restricted)))[1], trajectory
-
-
-def _distinct(quality: Floats, share: Floats) -> list[int]:
-    best = [int(np.argmax(np.where(share == s, quality, -1))) for s in np.unique(share)]
-    return list(dict.fromkeys(best))
-
-
-def _quality(f: Any, n: Any, all_failed: Any) -> Any:
-    return (1 + BETA_SQUARED) * f / (BETA_SQUARED * all_failed + n)
-
-
-def _quality_of(codes: Sequence[Codes], fails: NDArray[np.bool_], box: _Box) -> float:
-    inside = box.inside(codes)
-    return float(_quality((inside & fails).sum(), inside.sum(), fails.sum()))
-
-
-def _peel(
-    parameters: Sequence[Coded],
-    codes: Sequence[Codes],
-    fails: NDArray[np.bool_],
-    share: float,
-    lenient: bool,
-) -> list[tuple[_Box, int, int]]:
-    """Boxes from all runs inwards, each with its runs and failures."""
-    failing = [c[fails] for c in codes]
-    passing = [c[~fails] for c in codes]
-    box = _Box(tuple(np.ones(p.n, dtype=bool) for p in parameters))
-    n, f = len(fails), len(failing[0])
-    path = [(box, n, f)]
-    while f < n and n > LEAST_RUNS:
-        best: tuple[float, int, NDArray[np.bool_], int, int] | None = None
-        for i, p in enumerate(parameters):
-            in_failing = np.bincount(failing[i], minlength=p.n)
-            in_all = np.bincount(passing[i], minlength=p.n) + in_failing
-            for gone in _peels(p, in_all, n, share):
-                n_gone, f_gone = int(in_all[gone].sum()), int(in_failing[gone].sum())
-                if not 0 < n_gone < n or n - n_gone < LEAST_RUNS or f_gone == f:
-                    continue
-                gain = (f - f_gone) / (n - n_gone) - f / n
-                if lenient:
-                    gain /= n_gone / n
-                if best is None or gain > best[0]:
-                    best = (gain, i, gone, n_gone, f_gone)
-        if best is None or best[0] <= 0:
-            break
-        _, i, gone, n_gone, f_gone = best
-        box = box.with_mask(i, box.allowed[i] & ~gone)
-        for group in (failing, passing):
-            stays = ~gone[group[i]]
-            for j, c in enumerate(group):
-                group[j] = c[stays]
-        n, f = n - n_gone, f - f_gone
-        path.append((box, n, f))
-    return path
-
-
-def _grow(
-    parameters: Sequence[Coded], codes: Sequence[Codes], fails: NDArray[np.bool_]
-) -> list[tuple[_Box, int, int]]:
-    """Boxes from the best limits of one parameter on, the next best limits added one by one.
-
-    Peeling cannot pass a bad end that lies before the worst one; these begin anywhere.
-    """
-    whole = _Box(tuple(np.ones(p.n, dtype=bool) for p in parameters))
-    total = int(fails.sum())
-    path = []
-    firsts = sorted(
-        (_limited(parameters, codes, fails, whole, i) for i in range(len(parameters))),
-        key=lambda found: -found[0],
-    )
-    for quality, box in firsts[:N_FIRSTS]:
-        while box.restricted:
-            inside = box.inside(codes)
-            path.append((box, int(inside.sum()), int((inside & fails).sum())))
-            rest = [i for i in range(len(parameters)) if i not in box.restricted]
-            found = [_limited(parameters, codes, fails, box, i) for i in rest]
-            better, wider = max(found, key=lambda one: one[0], default=(0.0, box))
-            if better <= quality + EARNED_F * quality or path[-1][2] == path[-1][1]:
-                break
-            quality, box = better, wider
-    return [one for one in path if one[1] >= min(LEAST_RUNS, len(fails)) and 0 < one[2] <= total]
-
-
-def _limited(
-    parameters: Sequence[Coded],
-    codes: Sequence[Codes],
-    fails: NDArray[np.bool_],
-    box: _Box,
-    i: int,
-) -> tuple[float, _Box]:
-    """A box with the best limits of one more parameter, and its F."""
-    p = parameters[i]
-    inside = box.inside(codes, but=i)
-    n = np.bincount(codes[i][inside], minlength=p.n).astype(np.float64)
-    f = np.bincount(codes[i][inside & fails], minlength=p.n).astype(np.float64)
-    total = int(fails.sum())
-    # Neither end open: the limits may lie anywhere.
-    mask = _best_mask(p, np.zeros(p.n, dtype=bool), n, f, total, 0.0)
-    return float(_quality(f[mask].sum(), n[mask].sum(), total)), box.with_mask(i, mask)
-
-
-def _peels(
-    p: Coded, in_all: NDArray[np.int64], n: int, share: float
-) -> list[NDArray[np.bool_]]:
-    """What may be peeled off a parameter: a low end, a high end, or one category."""
-    at = np.arange(p.n)
-    if not p.ordered:
-        return [at == k for k in np.flatnonzero(in_all)]
-    below = np.cumsum(in_all)
-    least = max(1.0, share * n)
-    low = int(np.searchsorted(below, least))
-    high = int(np.searchsorted(below, n - least, side="right"))
-    return [at <= low, at >= high]
-
-
-def _polish(
-    parameters: Sequence[Coded], codes: Sequence[Codes], fails: NDArray[np.bool_], box: _Box
-) -> _Box:
-    """Move the limits of each restricted parameter to their best places, given the others."""
-    total = int(fails.sum())
-    best = _quality_of(codes, fails, box)
-    for _ in range(10):
-        before = best
-        for i in box.restricted:
-            inside = box.inside(codes, but=i)
-            p = parameters[i]
-            n = np.bincount(codes[i][inside], minlength=p.n).astype(np.float64)
-            f = np.bincount(codes[i][inside & fails], minlength=p.n).astype(np.float64)
-            mask = _best_mask(p, box.allowed[i], n, f, total, best)
-            quality = float(_quality(f[mask].sum(), n[mask].sum(), total))
-            if quality > best + 1e-12:
-                box, best = box.with_mask(i, mask), quality
-        if best <= before + 1e-12:
-            break
-    return box
-
-
-def _best_mask(
-    p: Coded, allowed: NDArray[np.bool_], n: Floats, f: Floats, total: int, quality: float
-) -> NDArray[np.bool_]:
-    """Codes with the best F: a ratio, so a sequence of maximum-sum intervals (Dinkelbach).
-
-    An end without a limit stays without.
-    """
-    low_open, high_open = bool(allowed[0]), bool(allowed[-1])
-    mask = np.ones(p.n, dtype=bool)
-    for _ in range(20):
-        worth = f - quality / (1 + BETA_SQUARED) * n
-        if p.ordered:
-            sums = np.concatenate([[0.0], np.cumsum(worth)])
-            least = np.zeros_like(sums) if low_open else np.minimum.accumulate(sums)
-            stop = p.n if high_open else int(np.argmax(sums - least))
-            start = 0 if low_open else int(np.argmin(sums[: stop + 1]))
-            mask = (np.arange(p.n) >= start) & (np.arange(p.n) < stop)
-        else:
-            mask = worth > 0
-        if not mask.any():
-            return np.ones(p.n, dtype=bool)
-        better = float(_quality(f[mask].sum(), n[mask].sum(), total))
-        if better <= quality + 1e-12:
-            break
-        quality = better
-    return mask
-
-
-def _simplify(
-    parameters: Sequence[Coded],
-    codes: Sequence[Codes],
-    fails: NDArray[np.bool_],
-    box: _Box,
-    repeats: float,
-) -> _Box:
-    """Drop the limits that do not earn their place, the least deserving first."""
-    from scipy.special import bdtr
-
-    while True:
-        inside = box.inside(codes)
-        n, f = int(inside.sum()), int((inside & fails).sum())
-        density = f / n
-        here = float(_quality(f, n, fails.sum()))
-        worst: tuple[float, _Box] | None = None
-        for i in box.restricted:
-            for mask in _without_limit(parameters[i], box.allowed[i]):
-                wider = box.with_mask(i, mask)
-                added = wider.inside(codes) & ~inside
-                n_added, f_added = int(added.sum()), int((added & fails).sum())
-                wide = float(_quality(f + f_added, n + n_added, fails.sum()))
-                # The outside of a limit that earns its place surely fails less than the inside.
-                few, all_added = np.floor(f_added / repeats), np.ceil(n_added / repeats)
-                chance = float(bdtr(few, int(all_added), min(density, 1 - 0.5 / n)))
-                if n_added and chance < EARNED_P and wide < here * (1 - EARNED_F):
-                    continue
-                if worst is None or wide > worst[0]:
-                    worst = (wide, wider)
-        if worst is None:
-            return box
-        box = _polish(parameters, codes, fails, worst[1])
-
-
-def _without_limit(p: Coded, mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
-    if not p.ordered:
-        return [np.ones(p.n, dtype=bool)]
-    at = np.flatnonzero(mask)
-    ends = []
-    if at[0] > 0:
-        ends.append(np.arange(p.n) <= at[-1])
-    if at[-1] < p.n - 1:
-        ends.append(np.arange(p.n) >= at[0])
-    return ends
-
-
 def _figures(
     t: Table,
     parameters: Sequence[Coded],
-    box: _Box,
+    box: Box,
     codes: Sequence[Codes],
     fails: NDArray[np.bool_],
     left: NDArray[np.bool_],
     errors: Errors,
+    earlier: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    limits = _limits(parameters, box)
+    limits = limits_of(parameters, box)
     inside = box.inside(codes) & left
     n, f = int(inside.sum()), int((inside & fails).sum())
-    cell = np.zeros(t.n, dtype=np.uint8)
-    cell[np.flatnonzero(t.counted(errors) <= FAILED)[inside]] = 1
-    counts = count(t, cell, 2, errors=errors, with_boundary=False)
+    known = t.counted(errors) <= FAILED
+    cell = _inside(t, limits)
+    for other in earlier:
+        cell &= ~_inside(t, other)
+    cell[known] = inside
+    counts = count(t, cell.astype(np.uint8), 2, errors=errors, with_boundary=False)
     return {
         "text": _text(parameters, box),
         "limits": limits,
@@ -649,7 +376,7 @@ def _confirm(
     if fails[fitted].sum() < 5 or not fails[test].any() or not (~fails[fitted]).any():
         return blank
     looked = _looked_at(fitted, fails)
-    box, _ = _search(parameters, [c[looked] for c in codes], fails[looked], shares, repeats)
+    box, _ = search(parameters, [c[looked] for c in codes], fails[looked], shares, repeats)
     inside = box.inside(codes) & test
     n, f = int(inside.sum()), int((inside & fails).sum())
     return {
@@ -670,18 +397,7 @@ def _raised(f: float, n: float, base: float) -> bool:
     return low > 2 * base / (1 + base)
 
 
-def _limits(parameters: Sequence[Coded], box: _Box) -> dict[str, Any]:
-    limits: dict[str, Any] = {}
-    for i in box.restricted:
-        p, at = parameters[i], np.flatnonzero(box.allowed[i])
-        if p.ordered:
-            limits[p.name] = (p.lower[at[0]], p.upper[at[-1]])
-        else:
-            limits[p.name] = {p.values[k] for k in at}
-    return limits
-
-
-def _text(parameters: Sequence[Coded], box: _Box) -> str:
+def _text(parameters: Sequence[Coded], box: Box) -> str:
     parts = []
     for i in box.restricted:
         p, at = parameters[i], np.flatnonzero(box.allowed[i])
@@ -696,12 +412,11 @@ def _text(parameters: Sequence[Coded], box: _Box) -> str:
     return " and ".join(parts) or "everywhere"
 
 
-def _front(coverage: Floats, density: Floats) -> NDArray[np.bool_]:
-    order = np.lexsort((-density, -coverage))
-    best = np.concatenate([[-1.0], np.maximum.accumulate(density[order])[:-1]])
-    front = np.zeros(len(coverage), dtype=bool)
-    front[order] = density[order] > best
-    return front
+def _inside(t: Table, limits: Mapping[str, Any]) -> NDArray[np.bool_]:
+    inside = np.ones(t.n, dtype=bool)
+    for name, limit in limits.items():
+        inside &= _within(t, name, limit)
+    return inside
 
 
 def _within(t: Table, name: str, limit: Any) -> NDArray[np.bool_]:

@@ -9,21 +9,20 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import basis_sentence, cells, count
-from sweepkit.analysis.table import (
+from sweepkit.analysis.cells import cells
+from sweepkit.analysis.coding import Floats, combined
+from sweepkit.analysis.counts import basis_sentence, count
+from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
     PASSED,
+    SKIPPED,
     Errors,
     Failed,
-    Floats,
-    Table,
     UnanswerableError,
-    combined,
-    dim_codes,
-    spread,
-    table,
 )
+from sweepkit.analysis.reasons import check_share, reasons
+from sweepkit.analysis.table import Table, dim_codes, spread, table
 from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["robustness"]
@@ -76,7 +75,8 @@ def robustness(
         ``low`` and ``high``; ``distance`` to the nearest design with a failure, the root of
         summed squared shares of each parameter's range (0 if it fails itself, infinite if none
         fails); ``pareto`` (no design is at least as good in all criteria and better in one);
-        ``n_run``, ``n_unknown``. NaN where nothing has run. ``attrs`` say the basis and `of`.
+        ``n_run``, ``n_unknown``. NaN where nothing has run. ``attrs`` say the basis, `of`, and
+        in ``note`` why a number is NaN or infinite.
 
     Raises
     ------
@@ -99,9 +99,11 @@ def robustness(
     """
     if goal not in ("max", "min"):
         raise ValueError(f"goal={goal!r} is neither 'max' nor 'min'")
-    if not 0 < tail <= 1:
-        raise ValueError(f"tail={tail!r} must lie between 0 and 1, as 0.1 does")
-    q = np.asarray(quantiles, dtype=np.float64)
+    if tail != 1:
+        check_share("tail", tail)
+    q = np.array([check_share("quantiles", one) for one in quantiles], dtype=np.float64)
+    if isinstance(criteria, str):
+        raise ValueError(f"criteria={criteria!r} is a name; give a list of them")
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     if not t.design:
         raise UnanswerableError("no parameter has the role 'design', so there is nothing to choose")
@@ -114,11 +116,12 @@ def robustness(
         y = np.where(t.outcome == ERRORED, -np.inf, y)
     split = cells(t, None)
     counts = count(
-        t, split.cell, split.n, fixed=split.fixed, level=level, errors=errors, with_boundary=False
-    )
+        t, split.cell, split.n, fixed=split.fixed, level=level, errors=errors,
+        with_boundary=False, along=split.along, at_points=True,
+    )  # fmt: skip
     own = _summaries(split.cell, split.n, y, t.weights, q, tail)
     sign = -1.0 if goal == "min" and of is not None else 1.0
-    regret, shared = _regret(t, split.cell, split.n, y)
+    regret, why_not = _regret(t, split.cell, split.n, y)
     distance = _distance(t, split.cell, split.n, outcome)
     columns = {
         "pass_share": 1 - counts.rate,
@@ -150,7 +153,10 @@ def robustness(
         "n_run": ((), counts.n_run, one),
         "n_unknown": ((), counts.n_unknown, one),
     }
-    notes = [] if shared else ["regret is NaN: designs do not share scenarios"]
+    notes = [why_not] if why_not else []
+    unknown = "where no run is known"
+    both = f"{unknown}, or infinite values of both signs meet"
+    notes += [reasons(own, {"worst": unknown, "mean": both, "cvar": both})]
     if np.isinf(distance).any():
         notes.append("distance is infinite: no design fails")
     return xr.Dataset(
@@ -163,7 +169,7 @@ def robustness(
             "of": name,
             "basis": left_out(basis_sentence(counts), left),
             "criteria": ", ".join(used),
-            "note": "; ".join(notes),
+            "note": "; ".join(note for note in notes if note),
         },
     )
 
@@ -176,6 +182,8 @@ def _quantity(
     if of is not None:
         if of not in t.ds or set(t.ds[of].dims) != set(t.dims):
             raise ValueError(f"of={of!r} is no output with one number per run")
+        if t.ds[of].dtype.kind not in "bfiu":
+            raise ValueError(f"of={of!r} is {t.ds[of].dtype}, not a number")
         y: Floats = t.ds[of].transpose(*t.dims).values.reshape(-1).astype(np.float64)
         y = y if goal == "max" else -y
         return np.where(known, y, np.nan), of, str(t.ds[of].attrs.get("units", ""))
@@ -216,18 +224,20 @@ def _summaries(
     upto = (np.cumsum(w) - before) / np.repeat(total, number)
     share = w / np.repeat(total, number)
     out["worst"][some] = values[at]
-    out["mean"][some] = np.add.reduceat(share * values, at)
     # Each run counts in the tail by the part of it that lies below the tail's share.
     part = np.clip(tail - (upto - share), 0, share)
-    out["cvar"][some] = np.add.reduceat(np.where(part > 0, part * values, 0.0), at) / tail
+    with np.errstate(invalid="ignore"):  # of infinite values
+        out["mean"][some] = np.add.reduceat(share * values, at)
+        out["cvar"][some] = np.add.reduceat(np.where(part > 0, part * values, 0.0), at) / tail
     for k, quantile in enumerate(q):
         below = np.add.reduceat((upto < quantile - 1e-12).astype(np.int64), at)
         out["value"][some, k] = values[at + np.minimum(below, number - 1)]
     return out
 
 
-def _regret(t: Table, cell: NDArray[Any], n_cells: int, y: Floats) -> tuple[Floats, bool]:
-    """Most that the best design of a scenario does better, over scenarios."""
+def _regret(t: Table, cell: NDArray[Any], n_cells: int, y: Floats) -> tuple[Floats, str]:
+    """Most that the best design of a scenario does better, over scenarios; and a remark."""
+    none = np.full(n_cells, np.nan)
     parts = []
     for dim in t.dims:
         codes, n = dim_codes(t, dim, ("scenario", "replicate"))
@@ -235,24 +245,28 @@ def _regret(t: Table, cell: NDArray[Any], n_cells: int, y: Floats) -> tuple[Floa
         if any(p.role != "design" for p in own):
             parts.append((spread(codes, dim, t), n))
     if not parts:
-        return np.full(n_cells, np.nan), False
+        return none, "regret is NaN: no parameter is a scenario or a replicate to compare in"
     scenario, n_scenarios = combined(parts, t.n)
     known = ~np.isnan(y)
-    pairs = len(np.unique(cell[known] * np.int64(n_scenarios) + scenario[known]))
-    if pairs < known.sum() or len(np.unique(scenario[known])) * 1.5 > known.sum() > n_cells:
-        return np.full(n_cells, np.nan), False
+    pairs = np.unique(cell[known] * np.int64(n_scenarios) + scenario[known])
+    designs = np.bincount(pairs % n_scenarios, minlength=n_scenarios)
+    compared = designs[designs > 0]
+    if len(pairs) < known.sum():
+        return none, "regret is NaN: several runs of a design are of the same scenario"
+    if n_cells > 1 and np.mean(compared > 1) < 0.5:
+        return none, "regret is NaN: designs do not share scenarios, so none is compared in any"
     best = np.full(n_scenarios, -np.inf)
     np.maximum.at(best, scenario[known], y[known])
     with np.errstate(invalid="ignore"):
         lost = best[scenario[known]] - y[known]
     worst = np.full(n_cells, -np.inf)
     np.maximum.at(worst, cell[known], np.where(np.isnan(lost), 0.0, lost))
-    return np.where(np.isinf(worst) & (worst < 0), np.nan, worst), True
+    unknown = int((~known & (t.outcome != SKIPPED)).sum())
+    remark = f"regret is at least this: {unknown} runs are unknown" if unknown else ""
+    return np.where(np.isinf(worst) & (worst < 0), np.nan, worst), remark
 
 
-def _distance(
-    t: Table, cell: NDArray[Any], n_cells: int, outcome: NDArray[np.int8]
-) -> Floats:
+def _distance(t: Table, cell: NDArray[Any], n_cells: int, outcome: NDArray[np.int8]) -> Floats:
     """Distance of each design to the nearest with a failure, in shares of parameter ranges."""
     from scipy.spatial import cKDTree
 

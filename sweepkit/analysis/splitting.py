@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.analysis.candidates import Asked, Wanted, key_of
+from sweepkit.analysis.coding import Floats, shown
 from sweepkit.analysis.lattice import (
-    ABSENT,
     FAILS,
     MIXED,
+    PASSES,
     Lattice,
     Leaf,
     Point,
@@ -22,7 +23,6 @@ from sweepkit.analysis.lattice import (
     leaves,
     plane,
 )
-from sweepkit.analysis.table import Floats, shown
 
 __all__ = ["MAX_SPLIT_DIMS", "bisect", "explored", "split", "undecided"]
 
@@ -36,9 +36,10 @@ MAX_UNFIT = 100
 def undecided(
     lattice: Lattice, most: int, rng: np.random.Generator
 ) -> list[tuple[float, float, int, Leaf]]:
-    """The largest undecided leaves as a heap, the largest first, equals in random order.
+    """The largest leaves whose points disagree as a heap, the largest first, equals at random.
 
-    Of cells that nothing refined yet only `most` are taken, and made into leaves.
+    A corner that is unknown, as one that errored, disagrees with nothing. Of cells that nothing
+    refined yet only `most` are taken, and made into leaves.
     """
     found: list[Leaf] = []
     where: list[tuple[NDArray[np.int64], Floats]] = []
@@ -63,10 +64,11 @@ def undecided(
     return heap
 
 
-def split(
-    asked: Asked, lattice: Lattice, wanted: int, taken: set[tuple[Any, ...]]
-) -> list[Wanted]:
-    """Corners that split undecided cells, the largest first, each whole or not at all."""
+def split(asked: Asked, lattice: Lattice, wanted: int, taken: set[tuple[Any, ...]]) -> list[Wanted]:
+    """Corners that split undecided cells, the largest first, each whole where it fits.
+
+    What is left over, too few for any cell, bisects edges.
+    """
     points: list[Wanted] = []
     heap = undecided(lattice, 2 * wanted + MAX_UNFIT, asked.rng)
     number = counter(len(heap))
@@ -86,18 +88,21 @@ def split(
             full += 1
             continue
         name = lattice.ordered[k].name
+        what = "a cell" if leaf.state == "mixed" else "part of such a cell,"
         for point in new:
             taken.add(key_of(point))
             low, high = (shown(lattice.value(k, end[k])) for end in leaf.box)
             reason = (
                 f"corners disagree: splits {name} {low} to {high}, "
-                f"a cell of {100 * leaf.share:.3g} % of the space"
+                f"{what} of {100 * leaf.share:.3g} % of the space"
             )
             points.append(Wanted(point, reason, leaf.share))
         # With runs to spare both halves are split too, whatever their new corners may say.
         for half in halves(leaf.box, k, at):
-            part = replace(leaf, box=half, share=leaf.share / 2)
+            part = replace(leaf, box=half, share=leaf.share / 2, state="unknown")
             heapq.heappush(heap, (-part.share, float(asked.rng.random()), next(number), part))
+    if len(points) < wanted:
+        points += bisect(asked, lattice, wanted - len(points), taken)
     return points
 
 
@@ -155,7 +160,7 @@ def explored(asked: Asked, lattice: Lattice, n: int) -> list[Wanted]:
     points: list[Wanted] = []
     taken: set[tuple[Any, ...]] = set()
     states = [lattice.state(group).reshape(-1) for group in range(lattice.n_groups)]
-    quiet = [np.flatnonzero((state != MIXED) & (state != ABSENT)) for state in states]
+    quiet = [np.flatnonzero((state == PASSES) | (state == FAILS)) for state in states]
     ends = np.cumsum([len(flat) for flat in quiet])
     shape = lattice.cell_shares().shape
     for k in asked.rng.permutation(int(ends[-1]))[: 4 * n].tolist():

@@ -20,19 +20,19 @@ from sweepkit.analysis.candidates import (
 )
 from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.lattice import lattice_of, own_parameters
-from sweepkit.analysis.regions import regions
-from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split, undecided
-from sweepkit.analysis.table import (
+from sweepkit.analysis.outcomes import (
+    ERRORED,
     FAILED,
     PENDING,
     Errors,
     Failed,
-    Table,
     UnanswerableError,
     declared,
-    passed_and_failed,
-    table,
 )
+from sweepkit.analysis.reasons import check_share, whole_number
+from sweepkit.analysis.regions import regions
+from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split, undecided
+from sweepkit.analysis.table import Table, passed_and_failed, table
 from sweepkit.expressions import parse
 from sweepkit.grid import Grid, grid, paired
 from sweepkit.parameters import values
@@ -88,7 +88,9 @@ def suggest(
         Points, at most; fewer where no more are worth running.
     goal : {"boundary", "rate", "confirm", "replicate"}
         "boundary": where passing turns into failing. On a grid, cells whose corners disagree are
-        split, the largest first; of scattered runs with a margin of continuous parameters, up to
+        split, the largest first, and where fewer points than that takes are left, edges between
+        disagreeing corners halved (a corner that errored or is pending disagrees with nothing); of
+        scattered runs with a margin of continuous parameters, up to
         1,000 of them, a Gaussian process says where its sign is least sure (straddle); otherwise
         Extra-Trees say where the outcome is least sure. "rate": where the overall failure rate is
         undecided. "confirm": in the boxes that `regions` finds and just outside their limits.
@@ -124,10 +126,9 @@ def suggest(
     >>> suggest(ds, 1, explore=0).points["a"].tolist()
     [1.5]
     """
-    if n < 1:
-        raise ValueError(f"n={n!r} points; at least 1")
-    if not 0 <= explore <= 1:
-        raise ValueError(f"explore={explore!r} must lie between 0 and 1, as 0.1 does")
+    n = whole_number("n", n)
+    check_share("explore", explore, ends=True)
+    whole_number("seed", seed, 0)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     ways: dict[str, Callable[[Asked], tuple[list[Wanted], str]]] = {
         "boundary": _boundary,
@@ -142,11 +143,28 @@ def suggest(
     points, method = ways[goal](asked)
     points = _new(t, points)
     if not points:
-        raise UnanswerableError(
-            "no new point is worth running: what is undecided is as small as the parameters' "
-            "values allow, or has run already"
-        )
+        raise UnanswerableError(_nothing(asked))
     return _suggestion(t, points[:n], goal, method, dim)
+
+
+def _nothing(asked: Asked) -> str:
+    """Why there is no point to suggest."""
+    pending = int((asked.outcome == PENDING).sum())
+    errored = int((asked.outcome == ERRORED).sum())
+    unknown = " and ".join(
+        f"{number} runs {word}"
+        for number, word in ((pending, "are pending"), (errored, "errored"))
+        if number
+    )
+    if unknown:
+        return (
+            "no two known neighbours disagree with values left between them, and "
+            f"{unknown}: finish or mend these, or explore=1 to look elsewhere"
+        )
+    return (
+        "no new point is worth running: what is undecided is as small as the parameters' values "
+        "allow, or has run already"
+    )
 
 
 def _new(t: Table, points: list[Wanted]) -> list[Wanted]:
@@ -182,9 +200,7 @@ def _unmasked(t: Table, points: list[Wanted]) -> list[Wanted]:
     return [point for point, stays in zip(points, kept, strict=True) if stays]
 
 
-def _suggestion(
-    t: Table, points: list[Wanted], goal: str, method: str, dim: str
-) -> Suggestion:
+def _suggestion(t: Table, points: list[Wanted], goal: str, method: str, dim: str) -> Suggestion:
     names = list(points[0].at)
     columns: dict[str, Any] = {}
     for name in names:

@@ -10,7 +10,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import SKIPPED, Table, declared, table
+from sweepkit.analysis.outcomes import SKIPPED, declared
+from sweepkit.analysis.table import Table, table
 from sweepkit.status import Status
 
 __all__ = ["left_out", "unrefined"]
@@ -43,6 +44,10 @@ def unrefined(t: Table) -> tuple[Table, int]:
     shape = tuple(ds.sizes[d] for d in (found[0] if found is not None else [dim]))
     plain = table(ds, failed=xr.DataArray(np.zeros(shape), dims=list(found[0] if found else [dim])))
     alone = replace(plain, outcome=outcome, requirements=t.requirements)
+    if t.prefix is not None and alone.prefix is None:
+        rank = np.full(t.n, -1, dtype=np.int64)
+        rank[first] = np.arange(len(first)) if found is None else found[1]
+        alone = replace(alone, prefix=rank[t.prefix])
     return alone, t.n - len(first)
 
 
@@ -60,9 +65,7 @@ def _needed(t: Table, name: str) -> bool:
     return name in asked or any(one.needs_code for one in t.requirements)
 
 
-def _crossing(
-    ds: xr.Dataset, dim: str
-) -> tuple[dict[str, NDArray[Any]], Places] | None:
+def _crossing(ds: xr.Dataset, dim: str) -> tuple[dict[str, NDArray[Any]], Places] | None:
     """Axes of the grid that flat runs are of, and the flat place of each; None if of none."""
     told = declared(ds).get("parameters")
     if told is None:
@@ -84,9 +87,7 @@ def _crossing(
     return (axes, place) if len(np.unique(place)) == n else None
 
 
-def _as_grid(
-    ds: xr.Dataset, dim: str, axes: dict[str, NDArray[Any]], place: Places
-) -> xr.Dataset:
+def _as_grid(ds: xr.Dataset, dim: str, axes: dict[str, NDArray[Any]], place: Places) -> xr.Dataset:
     shape = tuple(len(values) for values in axes.values())
     size = int(np.prod(shape, dtype=np.int64))
 

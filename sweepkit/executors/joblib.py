@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import joblib
 from joblib.parallel import get_active_backend
 
-from sweepkit.evaluate import (
-    Station,
-    Task,
-    TextCapture,
-    evaluate,
-    kept_surroundings,
-    remember_sources,
-    routed_prints,
-)
+from sweepkit.capture import TextCapture, remember_sources, routed_prints
+from sweepkit.containment import Pristine, kept_surroundings
+from sweepkit.evaluate import STOP, Station, Task, evaluate
 from sweepkit.fleet import RECYCLE_BYTES, TICK, Fleet, pickled
-from sweepkit.protocols import Batch, Crew, Outcome
+from sweepkit.keeper import descendants
+from sweepkit.premises import Premises
+from sweepkit.protocols import Batch, Crew, Outcome, Result, Share, everyone
 
 __all__ = ["JoblibExecutor"]
 
@@ -79,6 +78,8 @@ class JoblibExecutor:
             )
         self._recycle = _recycling(recycle_after)
         self._here: Station | None = None
+        self.client: Any = getattr(active, "client", None) if backend is None else None
+        """Of the cluster, where joblib is configured to use dask."""
 
     @property
     def workers(self) -> int:
@@ -98,15 +99,16 @@ class JoblibExecutor:
                 f"{self.backend!r} has none: use backend='loky' or leave timeout= out"
             )
         if self.backend == "loky":
-            with Fleet(task, self._workers, timeout, *self._recycle) as fleet:
+            payload = pickled(task)
+            with Fleet(payload, task.threads, self._workers, timeout, *self._recycle) as fleet:
                 yield fleet
         elif self.backend == "sequential":
-            with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
-                self._here = Station(TextCapture())
+            with _in_process(task) as (route, pristine, scratch):
+                self._here = Station(TextCapture(), pristine=pristine, scratch=scratch)
                 yield _Here(task, self._here, route)
         elif self.backend == "threading":
-            with _limited(task), kept_surroundings(task.patchable), routed_prints() as route:
-                yield _Threads(task, self._workers, route)
+            with _in_process(task) as (route, _, scratch):
+                yield _Threads(task, self._workers, route, scratch)
         else:
             with _limited(task):  # the backend may run here, in threads that share the limit
                 yield _Registered(task, self._workers, self.backend)
@@ -145,6 +147,31 @@ def _limited(task: Task) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _in_process(
+    task: Task,
+) -> Iterator[tuple[Callable[[TextCapture | None], None], Pristine, str | None]]:
+    """What runs in this process need: where prints go, what to restore, and scratch space."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_limited(task))
+        scratch = None
+        if "scratch" in task.call.injected and task.kept_scratch is None:
+            premises = Premises()
+            stack.callback(premises.leave)
+            scratch = premises.path
+        pristine = stack.enter_context(kept_surroundings(task.patchable))
+        yield stack.enter_context(routed_prints()), pristine, scratch
+
+
+def _admitted(share: Share, using: int, stopping: Callable[[], bool]) -> int:
+    """Wait for a share, and return it; 0 once it is time to stop."""
+    allowed = share(using)
+    while allowed < 1 and not stopping():
+        time.sleep(TICK)
+        allowed = share(0)
+    return 0 if stopping() else allowed
+
+
 class _Here:
     """Runs in the caller's own thread."""
 
@@ -155,13 +182,16 @@ class _Here:
         self._station = station
         self._route = route
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
+    ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         station = self._station
         station.interrupted = stopping
         for batch in batches:
-            while len(batch) and not stopping():
+            while len(batch) and _admitted(share, 1, stopping):
                 self._route(station.capture)  # type: ignore[arg-type]
+                station.claim[STOP] = 0.0
                 try:
                     result = evaluate(self._task, batch.runs, station)
                 except KeyboardInterrupt:
@@ -183,16 +213,22 @@ class _Threads:
     """Runs in threads of this process: for simulators that release the interpreter lock."""
 
     def __init__(
-        self, task: Task, workers: int, route: Callable[[TextCapture | None], None]
+        self,
+        task: Task,
+        workers: int,
+        route: Callable[[TextCapture | None], None],
+        scratch: str | None,
     ) -> None:
         self._task = task
         self._workers = workers
         self._route = route
+        self._scratch = scratch
         self._stop: list[Station] = []
+        self._children = set(descendants(os.getpid()))
 
     def _evaluate(self, batch: Batch) -> Any:
         capture = TextCapture()
-        station = Station(capture, contained=False)
+        station = Station(capture, contained=False, scratch=self._scratch)
         self._stop.append(station)
         self._route(capture)
         try:
@@ -201,7 +237,16 @@ class _Threads:
             self._route(None)
             self._stop.remove(station)
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def _noted(self, result: Result) -> Result:
+        """With a note if runs left child processes, which go on in this process."""
+        if self._children.issuperset(descendants(os.getpid())):
+            return result
+        self._children.update(descendants(os.getpid()))
+        return replace(result, notes=(*result.notes, "child processes left behind"))
+
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
+    ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`."""
         source = iter(batches)
         again: deque[Batch] = deque()
@@ -210,24 +255,34 @@ class _Threads:
         told = False
         try:
             while True:
-                while not stopping() and len(running) < 2 * self._workers:
+                allowed = min(share(min(len(running), self._workers)), self._workers)
+                while not stopping() and len(running) < 2 * allowed:
                     batch = again.popleft() if again else next(source, None)
                     if batch is None:
+                        if not running:
+                            return
                         break
                     if len(batch):
                         running[pool.submit(self._evaluate, batch)] = batch
                 if not running:
-                    return
+                    if stopping():
+                        return
+                    time.sleep(TICK)
+                    continue
                 if stopping() and not told:
                     told = True
                     for future in list(running):
                         if future.cancel():
                             del running[future]
                     for station in list(self._stop):
-                        station.claim[2] = 1.0
+                        station.claim[STOP] = 1.0
                 finished, _ = wait(running, timeout=TICK, return_when=FIRST_COMPLETED)
+                if not finished:
+                    yield None
                 for future in finished:
                     batch, result = running.pop(future), future.result()
+                    if not running:
+                        result = self._noted(result)
                     done = len(result)
                     if done < len(batch):
                         again.append(batch.part(slice(done, None)))
@@ -235,7 +290,7 @@ class _Threads:
                         yield Outcome(batch.part(slice(0, done)), result)
         finally:
             for station in list(self._stop):
-                station.claim[2] = 1.0
+                station.claim[STOP] = 1.0
             pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -247,27 +302,30 @@ class _Registered:
         self._workers = workers
         self._backend = backend
 
-    def map(self, batches: Iterator[Batch], stopping: Callable[[], bool]) -> Iterator[Outcome]:
+    def map(
+        self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
+    ) -> Iterator[Outcome | None]:
         """See :class:`~sweepkit.protocols.Crew`.
 
         Batches go out in rounds: joblib would pull from its own threads otherwise.
         """
         source = iter(batches)
-        with joblib.parallel_config(backend=self._backend, n_jobs=self._workers):
-            while not stopping():
-                round_ = []
-                for batch in source:
-                    round_.append(batch)
-                    long = batch.seconds > 1.0
-                    if len(round_) >= (2 if long else 8) * self._workers:
-                        break
-                if not round_:
-                    return
+        workers = self._workers
+        while workers := min(_admitted(share, workers, stopping), self._workers):
+            round_ = []
+            for batch in source:
+                round_.append(batch)
+                long = batch.seconds > 1.0
+                if len(round_) >= (2 if long else 8) * workers:
+                    break
+            if not round_:
+                return
+            with joblib.parallel_config(backend=self._backend, n_jobs=workers):
                 results = joblib.Parallel()(
                     joblib.delayed(evaluate_pickled)(self._payload, batch.runs) for batch in round_
                 )
-                for batch, result in zip(round_, results, strict=True):
-                    yield Outcome(batch, result)
+            for batch, result in zip(round_, results, strict=True):
+                yield Outcome(batch, result)
 
 
 _tasks: dict[bytes, Task] = {}

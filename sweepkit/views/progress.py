@@ -9,12 +9,20 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sweepkit.status import Progress
+from sweepkit.status import ENDINGS, Progress
 
-__all__ = ["bar", "duration_text", "lines", "shown", "silent", "sentence"]
+__all__ = [
+    "bar",
+    "duration_text",
+    "headless",
+    "in_notebook",
+    "lines",
+    "sentence",
+    "shown",
+    "silent",
+]
 
 LINE_SECONDS = 10.0
-ENDINGS = ("done", "cancelled", "failed")
 
 
 def silent(progress: Progress) -> None:
@@ -26,18 +34,19 @@ def shown(name: str) -> Callable[[Progress], None]:
 
     A notebook run by papermill or nbconvert has nobody at the screen: it gets lines.
     """
-    if _in_notebook():
-        return lines(name) if _headless() else bar(name)
+    if in_notebook():
+        return lines(name) if headless() else bar(name)
     return bar(name) if sys.stderr.isatty() else lines(name)
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Whether this runs in a kernel that a notebook talks to."""
     shell = sys.modules.get("IPython")
     active = shell.get_ipython() if shell is not None else None
     return active is not None and getattr(active, "kernel", None) is not None
 
 
-def _headless() -> bool:
+def headless() -> bool:
     """Whether the kernel's client said that nobody answers its questions (papermill, nbconvert)."""
     shell = sys.modules["IPython"].get_ipython()
     request: Mapping[str, Any] = getattr(shell, "parent_header", None) or {}
@@ -69,7 +78,7 @@ def bar(name: str) -> Callable[[Progress], None]:
         drawn.refresh()
         if progress.state in ENDINGS:
             drawn.close()
-            if _in_notebook():  # a saved notebook keeps text, but not the widget's last state
+            if in_notebook():  # a saved notebook keeps text, but not the widget's last state
                 sys.stdout.write(f"{name}: {sentence(progress)}\n")
 
     return show

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sweepkit.analysis import counterexample, explain, safe_box
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import DATA, cartpole, grid, sample
 
 CASES = json.loads((DATA / "largest_box.json").read_text())["cases"]
@@ -81,7 +81,7 @@ def test_scattered_box_ends_at_failures():
     assert not failed[inside].any()
     assert got.loc["a", "high"] == pytest.approx(0.7, abs=0.05)
     assert got.loc["b", "low"] == pytest.approx(0.2, abs=0.05)
-    assert 0 < got.attrs["high"] < 0.1
+    assert 0 < got.attrs["high"] < 0.15
 
 
 def test_what_is_not_safe_is_refused():

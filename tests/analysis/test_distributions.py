@@ -3,7 +3,7 @@ import pytest
 import xarray as xr
 
 from sweepkit.analysis import distribution
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import cartpole, grid, sample
 
 
@@ -45,8 +45,11 @@ def test_a_bound_is_infinite_where_too_few_runs_reach():
 def test_replicates_widen_the_interval():
     rng = np.random.default_rng(3)
     level = rng.normal(size=30)
-    ds = scattered(np.repeat(level, 20), x=np.repeat(rng.random(30), 20),
-                   rep=("replicate", np.tile(np.arange(20), 30)))
+    ds = scattered(
+        np.repeat(level, 20),
+        x=np.repeat(rng.random(30), 20),
+        rep=("replicate", np.tile(np.arange(20), 30)),
+    )
     got = distribution(ds, "y", quantiles=[0.5])
     alone = distribution(scattered(level), "y", quantiles=[0.5])
     assert got.attrs["basis"] == "clusters"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sweepkit.analysis import combinations, importance, pairs
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import cartpole, grid, sample
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sweepkit.analysis import islands
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import DATA, cartpole, grid, sample
 
 CASES = json.loads((DATA / "grid_islands.json").read_text())["cases"]

@@ -6,7 +6,7 @@ import xarray as xr
 
 from sweepkit.analysis import kinds
 from sweepkit.analysis.kinds import _template
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import grid
 
 LOG = 'Traceback (most recent call last):\n  File "/home/x/model.py", line {}, in {}\n'
@@ -66,11 +66,20 @@ def test_the_last_frame_tells_kinds_apart():
 
 
 def test_broken_requirements_are_kinds():
-    attrs = {"sweepkit": json.dumps({"requirements": [{"text": "y < 3", "name": "y < 3"},
-                                                      {"text": "z < 2", "name": "small z"}]})}
+    attrs = {
+        "sweepkit": json.dumps(
+            {
+                "requirements": [
+                    {"text": "y < 3", "name": "y < 3"},
+                    {"text": "z < 2", "name": "small z"},
+                ]
+            }
+        )
+    }
     ds = xr.Dataset(
         {"y": ("a", [1.0, 5, 5, 1]), "z": ("a", [1.0, 1, 5, 1]), "status": ("a", [1, 1, 1, 1])},
-        coords={"a": range(4)}, attrs=attrs,
+        coords={"a": range(4)},
+        attrs=attrs,
     )
     got = kinds(ds)
     assert got["template"].values.tolist() == ["not y < 3", "not y < 3 and not small z"]

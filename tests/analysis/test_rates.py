@@ -216,8 +216,11 @@ def test_replicates_of_drawn_points_are_clusters():
     # Points that always or never fail: 20 replicates of each tell no more than one.
     rng = np.random.default_rng(1)
     designs = rng.random(30) < 0.4
-    ds = sample(np.repeat(designs, 20), x=np.repeat(rng.random(30), 20),
-                rep=("replicate", np.tile(np.arange(20), 30)))
+    ds = sample(
+        np.repeat(designs, 20),
+        x=np.repeat(rng.random(30), 20),
+        rep=("replicate", np.tile(np.arange(20), 30)),
+    )
     row = rate(ds).iloc[0]
     alone = failure_interval(designs.sum(), 30)
     assert row["basis"] == "clusters"
@@ -295,7 +298,7 @@ def test_replicate_interval_of_fixed_points_covers_what_it_claims(landscape, rep
         assert covered(ds, p.mean()) >= 0.95
 
 
-@pytest.mark.parametrize("points", [12, 40])
+@pytest.mark.parametrize("points", [8, 12, 40])
 def test_replicate_interval_of_drawn_points_covers_what_it_claims(points):
     rng = np.random.default_rng(22)
     p = rng.beta(0.4, 1.2, size=(SWEEPS, points, 1))
@@ -307,7 +310,7 @@ def test_replicate_interval_of_drawn_points_covers_what_it_claims(points):
                 "rep": ("rep", np.arange(25), {"role": "replicate"})},
     )  # fmt: skip
     assert set(failure_rate(ds, by="sweep")["basis"].values) == {"clusters"}
-    assert covered(ds, 0.25) >= 0.94
+    assert covered(ds, 0.25) >= 0.95
     low, high = failure_interval(failed.sum(axis=(1, 2)), points * 25).T
     assert ((low <= 0.25) & (high >= 0.25)).mean() < 0.6
 

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from sweepkit.analysis import regions
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import DATA, cartpole, grid, sample
 
 
@@ -87,8 +87,12 @@ def test_replicates_do_not_confirm_what_few_points_show():
     rng = np.random.default_rng(8)
     failed = np.repeat(rng.random(40) < 0.3, 50)
     x, y = rng.random(40), rng.random(40)
-    ds = sample(failed, x=np.repeat(x, 50), y=np.repeat(y, 50),
-                rep=("replicate", np.tile(np.arange(50), 40)))
+    ds = sample(
+        failed,
+        x=np.repeat(x, 50),
+        y=np.repeat(y, 50),
+        rep=("replicate", np.tile(np.arange(50), 40)),
+    )
     assert not regions(ds).boxes["confirmed"].any()
 
 

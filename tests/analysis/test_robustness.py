@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sweepkit.analysis import failure_interval, robustness
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import cartpole, grid, sample
 
 SCENARIOS = ("scenario", [1.0, 2.0, 3.0, 4.0])
@@ -46,9 +46,7 @@ def test_pareto_front_agrees_with_brute_force():
     rng = np.random.default_rng(11)
     got = robustness(designs(rng.normal(size=(60, 4))), "y", criteria=("pass_share", "worst"))
     scores = np.stack([got["pass_share"].values, got["worst"].values], axis=1)
-    wanted = [
-        not any((o >= s).all() and (o > s).any() for o in scores) for s in scores
-    ]
+    wanted = [not any((o >= s).all() and (o > s).any() for o in scores) for s in scores]
     assert got["pareto"].values.tolist() == wanted
 
 
@@ -70,8 +68,7 @@ def test_designs_are_chosen_over_scenarios_and_replicates():
 
 def test_unshared_scenarios_have_no_regret_and_it_is_said():
     rng = np.random.default_rng(1)
-    ds = sample(rng.random(40) < 0.2, gain=np.repeat([1, 2], 20),
-                mass=("scenario", rng.random(40)))
+    ds = sample(rng.random(40) < 0.2, gain=np.repeat([1, 2], 20), mass=("scenario", rng.random(40)))
     got = robustness(ds)
     assert np.isnan(got["regret"]).all()
     assert "do not share scenarios" in got.attrs["note"]

@@ -3,7 +3,7 @@ import pytest
 import xarray as xr
 
 from sweepkit.analysis import importance
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import DATA, cartpole, grid, sample
 
 # Sobol' indices of the Ishigami function, a = 7, b = 0.1 (closed form: T. Ishigami and T. Homma,
@@ -19,9 +19,7 @@ def ishigami(x1, x2, x3):
 
 def ishigami_grid(axis):
     y = ishigami(*np.meshgrid(axis, axis, axis, indexing="ij"))
-    return xr.Dataset(
-        {"y": (("x1", "x2", "x3"), y)}, coords={"x1": axis, "x2": axis, "x3": axis}
-    )
+    return xr.Dataset({"y": (("x1", "x2", "x3"), y)}, coords={"x1": axis, "x2": axis, "x3": axis})
 
 
 @pytest.mark.parametrize(

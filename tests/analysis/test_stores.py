@@ -22,9 +22,7 @@ def store(failed, status):
     dims = ds["failed"].dims
     bad = np.isin(ds["status"].values, [2, 3, 4, 5])
     error = np.where(bad, "ValueError: bad", "").astype(object)
-    return ds.assign(
-        y=(dims, RNG.normal(size=SHAPE)), error=(dims, error), log=(dims, error)
-    )
+    return ds.assign(y=(dims, RNG.normal(size=SHAPE)), error=(dims, error), log=(dims, error))
 
 
 SOME = RNG.random(SHAPE) < 0.3

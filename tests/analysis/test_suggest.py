@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from sweepkit.analysis import failure_interval, rate, refined_rate, suggest, volumes
-from sweepkit.analysis.table import UnanswerableError
+from sweepkit.analysis.outcomes import UnanswerableError
 from tests.analysis.planted import cartpole, grid, sample
 
 

@@ -75,8 +75,11 @@ def raw(kind: str, runs: int) -> dict[str, Any]:
 
 def ours(kind: str, runs: int, timeout: float | None = None) -> dict[str, Any]:
     """sweepkit, stored with status."""
+    import xarray as xr
+
     import sweepkit as sk
 
+    xr.DataArray([0.0], dims="x", coords={"x": [0.0]}).copy()  # makes xarray import dask
     a_axis, b_axis = _axes(runs)
     sweep = sk.Sweep(SIMULATORS[kind], sk.grid(a=a_axis, b=b_axis))
     run = sk.run

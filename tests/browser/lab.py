@@ -321,6 +321,7 @@ class Lab:
             THEMES[name],
         )
         self._await("document.body.dataset.jpThemeName === given", THEMES[name])
+        self._await("!document.getElementById('jupyterlab-splash')")
 
     def save(self) -> None:
         """Write the notebook to its file."""

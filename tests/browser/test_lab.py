@@ -11,7 +11,7 @@ from tests.browser.conftest import OpenNotebook
 if TYPE_CHECKING:
     from tests.browser.lab import Window
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_a_notebook_runs_and_shows_what_its_cells_give(open_notebook: OpenNotebook) -> None:

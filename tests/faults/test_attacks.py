@@ -19,6 +19,7 @@ import xarray as xr
 
 import sweepkit as sk
 from sweepkit import format1, plan
+from sweepkit.root import sealed
 from sweepkit.status import Status
 
 A, B = list(range(6)), [0.5, 1.5, 2.5]
@@ -273,7 +274,7 @@ def test_a_pickle_codec_is_refused_and_not_run(
     if where == "root and child":
         root = json.loads(root_path.read_text())
         root["consolidated_metadata"]["metadata"]["y"]["codecs"] = [codec]
-        root_path.write_text(json.dumps(root))
+        root_path.write_text(json.dumps(sealed(root)))
     chunk_of(store, "y").write_bytes(pickle.dumps(Evil()))
     if where == "root and child":
         told = r"y'? is encoded by numcodecs\.pickle, which no sweep uses and which may run code"
@@ -354,11 +355,13 @@ def test_a_full_disk_from_the_beginning_is_told(small_disk: Path) -> None:
 NOBODY = 65534
 
 
-def test_a_read_only_path_is_told_before_the_first_run(tmp_path: Path, finish: Any) -> None:
+def test_a_read_only_path_is_told_and_a_finished_sweep_there_is_read(
+    tmp_path: Path, finish: Any
+) -> None:
     place = tmp_path / "closed"
     place.mkdir()
     sk.run(
-        sk.Sweep(lambda i: float(i), sk.grid(i=[1, 2]), version="1"),
+        sk.Sweep(lambda i: float(i), sk.grid(i=[1, 2]), version="1", name="f"),
         place / "old.zarr",
         backend="sequential",
         progress=False,
@@ -379,17 +382,28 @@ def test_a_read_only_path_is_told_before_the_first_run(tmp_path: Path, finish: A
         def f(i):
             print("ran")
             return float(i)
-        sweep = sk.Sweep(f, sk.grid(i=[1, 2, 3]), version="1")
-        for path in ("closed/new.zarr", "closed/old.zarr"):
+        def sweep(values, **more):
+            return sk.Sweep(f, sk.grid(i=values), version="1", name="f", **more)
+        tries = [
+            (sweep([1, 2, 3]), "closed/new.zarr", {{}}),
+            (sweep([1, 2, 3]), "closed/old.zarr", {{}}),
+            (sweep([1, 2], requirements=["result > 0"]), "closed/old.zarr", {{}}),
+            (sweep([1, 2]), "closed/old.zarr", {{"rerun": "error"}}),
+            (sweep([1, 2]), "closed/old.zarr", {{}}),
+        ]
+        for given, path, options in tries:
             try:
-                sk.run(sweep, path, backend="sequential", progress=False)
+                ds = sk.run(given, path, backend="sequential", progress=False, **options)
+                print(ds["result"].values.tolist())
             except sk.StoreError as error:
                 print(type(error).__name__, error)
         print(sk.open("closed/old.zarr")["result"].values.tolist())
         print(len(sk.verify("closed/old.zarr")))
         """
     )
-    first, second, values, found = out.splitlines()
+    first, second, third, again, same_call, values, found = out.splitlines()
+    assert "old.zarr cannot be written" in third
+    assert again == same_call == "[1.0, 2.0]"
     assert "new.zarr cannot be written: Permission denied; choose another path" in first
     assert "old.zarr cannot be written: Permission denied; choose another path" in second
     assert values == "[1.0, 2.0]"

@@ -73,7 +73,8 @@ class Kernel:
 
 def worker(one: psutil.Process) -> bool:
     try:
-        return "resource_tracker" not in " ".join(one.cmdline())
+        line = " ".join(one.cmdline())
+        return "resource_tracker" not in line and "keeper.py" not in line
     except psutil.NoSuchProcess:
         return False
 

@@ -24,7 +24,7 @@ from tests.conftest import EXHAUSTIVE
 
 ROOT = Path(__file__).parents[2]
 SEED = 20
-QUICK = {"rename": 6, "write": 12}
+QUICK = {"rename": 6, "write": 12, "fsync": 4}
 """Calls that some thread of a session certainly makes."""
 
 MOST = 400
@@ -44,7 +44,7 @@ TRIED = [
     for fault in FAULTS
     if (call, fault) != ("unlink", "full")
 ]
-SAMPLE = [one for one in TRIED if one.values[0] in ("rename", "write")]
+SAMPLE = [one for one in TRIED if one.values[0] in QUICK]
 
 DRIVER = """
 import os, sys

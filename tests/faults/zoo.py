@@ -6,10 +6,15 @@ Runs of the sweep are numbered by ``i``; run ``FAULTY`` acts, all others return 
 from __future__ import annotations
 
 import ctypes
+import decimal
+import gc
+import locale
 import math
 import os
 import random
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -50,8 +55,10 @@ class Fault:
         Where it is tried.
     options : mapping
         For ``sk.run``.
-    note : str
-        Regular expression for a note in the account of the session.
+    notes : tuple of str
+        Regular expressions for notes in the account of the session.
+    leaves : bool
+        Whether a process is left behind where runs have none of their own.
     """
 
     act: Callable[[], Any]
@@ -60,15 +67,41 @@ class Fault:
     log: tuple[str, ...] = ()
     backends: tuple[str, ...] = ANYWHERE
     options: Mapping[str, Any] = field(default_factory=dict)
-    note: str = ""
+    notes: tuple[str, ...] = ()
+    leaves: bool = False
 
     @property
     def name(self) -> str:
         return self.act.__name__
 
 
-def simulator(act: Callable[[], Any]) -> Callable[[int], dict[str, Any]]:
-    """The simulator with one faulty run."""
+def shared() -> dict[str, Any]:
+    """What runs share that one may change for the others."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return {
+        "umask": mask,
+        "open files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "precision of decimals": decimal.getcontext().prec,
+        "recursion limit": sys.getrecursionlimit(),
+        "timer": signal.getitimer(signal.ITIMER_REAL),
+        "ignored signals": [n for n in (15, 24) if signal.getsignal(n) is signal.SIG_IGN],
+        "blocked signals": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "search path": bool(sys.path),
+        "modules": "random" in sys.modules,
+        "garbage collection": gc.isenabled(),
+        "socket timeout": socket.getdefaulttimeout(),
+        "tracing": sys.gettrace(),
+        "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+    }
+
+
+AT_FIRST = shared()
+
+
+def simulator(act: Callable[[], Any], *, alone: bool) -> Callable[[int], dict[str, Any]]:
+    """The simulator with one faulty run; alone, if no two runs share a process at a time."""
 
     def simulate(i: int) -> dict[str, Any]:
         given = act() if i == FAULTY else None
@@ -76,6 +109,8 @@ def simulator(act: Callable[[], Any]) -> Callable[[int], dict[str, Any]]:
         with np.errstate(divide="ignore"):
             np.float64(1.0) / np.float64(0.0)
         print(end="")
+        if i != FAULTY and alone and shared() != AT_FIRST:
+            raise RuntimeError(f"{shared()} is not {AT_FIRST}")
         return {"y": math.sqrt(float(i**4))} if given is None else given
 
     return simulate
@@ -320,6 +355,28 @@ def changes_the_environment() -> None:
     os.environ.pop("HOME", None)
 
 
+def changes_what_is_seldom_changed() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    os.umask(0o777)
+    decimal.getcontext().prec = 3
+    sys.setrecursionlimit(5_000)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    sys.path.clear()
+    del sys.modules["random"]
+    gc.disable()
+    socket.setdefaulttimeout(0.001)
+    sys.settrace(lambda *_: None)
+    os.nice(1)
+
+
+def sets_an_alarm() -> None:
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(9))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+
+
 def reseeds_numpy() -> None:
     np.random.seed(1)
     random.seed(1)
@@ -354,6 +411,33 @@ def leaves_a_child_behind() -> None:
 
 def leaves_a_thread_behind() -> None:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def leaves_a_daemon_behind() -> None:
+    subprocess.Popen(
+        [sys.executable, "-S", "-c", "import time; time.sleep(600.25)"], start_new_session=True
+    )
+
+
+def hangs_with_daemons() -> None:
+    leaves_a_daemon_behind()
+    subprocess.Popen(  # one that can be told by its parent alone
+        [sys.executable, "-S", "-c", "import time; time.sleep(600.25)"],
+        start_new_session=True,
+        env={},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(600)
+
+
+def dies_with_a_daemon() -> None:
+    leaves_a_daemon_behind()
+    os._exit(3)
+
+
+def stops_itself() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def forks_and_forgets_which_it_is() -> None:
@@ -408,7 +492,14 @@ FAULTS = (
     Fault(waits_for_a_child, log=(r"in waits_for_a_child\b", "subprocess.py"), **HANG),
     Fault(waits_for_a_deaf_child, log=(r"in waits_for_a_deaf_child\b",), **HANG),
     Fault(forks_and_hangs, log=(r"in forks_and_hangs\b",), **HANG),
-    Fault(is_deaf_to_the_stack_signal, log=("heard nothing",), **HANG),
+    Fault(
+        is_deaf_to_the_stack_signal,
+        log=("heard nothing", "no stack could be had: the process did not heed the signal for it"),
+        **HANG,
+    ),
+    Fault(stops_itself, log=(r"in stops_itself\b", "was stopped, as by SIGSTOP"), **HANG),
+    Fault(hangs_with_daemons, log=(r"in hangs_with_daemons\b",), **HANG),
+    Fault(dies_with_a_daemon, error=r"exit code 3$", **CRASH),
     Fault(exits_politely, error="^SystemExit: no more$", log=("in exits_politely",), **ERROR),
     Fault(interrupts_itself, error="^KeyboardInterrupt$", log=("in interrupts_itself",), **ERROR),
     Fault(raises_what_needs_two_arguments, error="^TwoArguments: this and that$", **ERROR),
@@ -459,7 +550,7 @@ FAULTS = (
     Fault(deletes_its_folder, **DONE),
     Fault(
         changes_the_environment,
-        note="environment changed: HOME, SWEEPKIT_TEST",
+        notes=("environment changed: HOME, SWEEPKIT_TEST",),
         backends=HERE,
         **DONE,
     ),
@@ -467,10 +558,37 @@ FAULTS = (
     Fault(replaces_standard_output, backends=HERE, **DONE),
     Fault(closes_standard_output, **DONE),
     Fault(closes_descriptor_1, backends=IN_PROCESSES, **DONE),
-    Fault(patches_a_module, note=r"math.sqrt changed", backends=HERE, **DONE),
-    Fault(deletes_from_a_module, note=r"math.sqrt changed", backends=HERE, **DONE),
-    Fault(leaves_a_child_behind, note="child processes left", backends=IN_PROCESSES, **DONE),
-    Fault(leaves_a_thread_behind, **DONE),
+    Fault(patches_a_module, notes=(r"math.sqrt changed",), backends=HERE, **DONE),
+    Fault(deletes_from_a_module, notes=(r"math.sqrt changed",), backends=HERE, **DONE),
+    Fault(
+        changes_what_is_seldom_changed,
+        notes=(
+            "resource limits changed",
+            "umask changed",
+            "decimal context changed",
+            "recursion limit changed",
+            "signal handlers changed",
+            "blocked signals changed",
+            r"sys\.path changed",
+            r"sys\.modules changed",
+            "garbage collection changed",
+            "socket timeout changed",
+            "tracing changed",
+            "niceness changed",
+        ),
+        backends=HERE,
+        **DONE,
+    ),
+    Fault(sets_an_alarm, notes=("timer changed",), backends=HERE, **DONE),
+    Fault(leaves_a_child_behind, notes=("child processes left",), leaves=True, **DONE),
+    Fault(
+        leaves_a_daemon_behind,
+        notes=("child processes left",),
+        backends=IN_PROCESSES,
+        **DONE,
+    ),
+    Fault(leaves_a_thread_behind, notes=("threads left behind: Thread-",), backends=HERE, **DONE),
+    Fault(leaves_a_thread_behind, backends=("threading",), **DONE),
     Fault(forks_and_forgets_which_it_is, backends=HERE, **DONE),
     Fault(forks_and_exits_politely, backends=HERE, **DONE),
 )

@@ -1,0 +1,51 @@
+"""Arguments checked, and reasons for what is not a number."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["check_share", "reasons", "whole_number"]
+
+
+def reasons(columns: Mapping[str, Any] | pd.DataFrame, why: Mapping[str, str]) -> str:
+    """Why columns hold NaN, of those that do; empty where none does."""
+    said = [
+        f"{name} is NaN {why[name]}"
+        for name in why
+        if name in columns and bool(np.any(pd.isna(np.asarray(columns[name]))))
+    ]
+    return "; ".join(said)
+
+
+def whole_number(name: str, value: Any, least: int | None = 1) -> int:
+    """A count that someone gave.
+
+    Raises
+    ------
+    ValueError
+        If it is no whole number, or less than `least`.
+    """
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if not whole or (least is not None and value < least):
+        limit = "" if least is None else f", at least {least}"
+        raise ValueError(f"{name}={value!r} must be a whole number{limit}")
+    return int(value)
+
+
+def check_share(name: str, value: Any, *, ends: bool = False) -> float:
+    """A share that someone gave, between 0 and 1; with `ends` these are allowed.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if not real or not (0 <= value <= 1 if ends else 0 < value < 1):
+        raise ValueError(f"{name}={value!r} must be a number between 0 and 1")
+    return float(value)

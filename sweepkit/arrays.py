@@ -1,0 +1,194 @@
+"""The Zarr arrays of a group in a folder: made, read, written, found damaged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.storage import LocalStore
+
+from sweepkit.files import loads, lost_chunks
+from sweepkit.format1 import Variable, fill_value, stored, stored_name
+from sweepkit.protocols import StoreError
+from sweepkit.root import FAULTS, check_codecs, difference
+
+__all__ = ["Arrays"]
+
+Box = tuple[slice, ...]
+
+
+class Arrays:
+    """The arrays of a group, opened when they are used.
+
+    Parameters
+    ----------
+    root : Path
+        Of the group.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.metadata: dict[str, Any] = {}
+        """Of each array, as it was committed."""
+        self._open: dict[str, zarr.Array[Any]] = {}
+        self._peeked: zarr.Group | None = None
+
+    def committed(self, metadata: Mapping[str, Any], *, peek: bool = False) -> None:
+        """Take these metadata for committed; who only peeks opens arrays as the root lists them."""
+        self.metadata = dict(metadata)
+        self._open.clear()
+        group = zarr.open_group(LocalStore(self.root), mode="r") if peek else None
+        self._peeked = group
+
+    def forget(self, name: str | None = None) -> None:
+        """Open an array, or all, anew when it is used next."""
+        if name is None:
+            self._open.clear()
+        else:
+            self._open.pop(name, None)
+
+    def __getitem__(self, name: str) -> zarr.Array[Any]:
+        """The Zarr array of a variable or coordinate.
+
+        Raises
+        ------
+        StoreError
+            If it is not there, or encoded in a way that might run code.
+        """
+        if name in self._open:
+            return self._open[name]
+        if self._peeked is not None:
+            found = self._peeked.get(name)
+            if not isinstance(found, zarr.Array):
+                raise StoreError(f"{self.root} lists no array {name!r}")
+            self._open[name] = found
+            return found
+        place = self.root / name
+        try:
+            check_codecs(str(place), loads(place / "zarr.json"))
+        except (TypeError, KeyError) as fault:
+            raise StoreError(f"{place / 'zarr.json'} is missing or damaged") from fault
+        self._open[name] = zarr.open_array(LocalStore(place), mode="r+", zarr_format=3).with_config(
+            {"write_empty_chunks": True}
+        )
+        return self._open[name]
+
+    def make(
+        self,
+        variable: Variable,
+        shape: tuple[int, ...],
+        chunks: tuple[int, ...],
+        dims: tuple[str, ...],
+    ) -> zarr.Array[Any]:
+        """Make an array, in the place of an older one of its name."""
+        array = zarr.create_array(
+            LocalStore(self.root / variable.name),  # by name within the root, it would make a root
+            shape=shape,
+            chunks=chunks,
+            dtype=str if variable.dtype == "str" else variable.stored_dtype,
+            dimension_names=dims,
+            fill_value=fill_value(variable.dtype),
+            attributes=variable.stored_attrs,
+            compressors=[
+                *(Crc32cCodec() for _ in range(variable.guards)),
+                ZstdCodec(level=1),
+                Crc32cCodec(),
+            ],
+            config={"write_empty_chunks": True},
+            zarr_format=3,
+            overwrite=True,
+        )
+        self._open[variable.name] = array
+        return array
+
+    def make_axis(self, variable: Variable, chunks: tuple[int, ...], values: NDArray[Any]) -> None:
+        """Make a coordinate and write it whole."""
+        array = self.make(variable, values.shape, chunks, variable.dims)
+        array[...] = stored(values, variable.dtype)
+
+    def make_own_axis(self, dim: str, values: NDArray[Any]) -> None:
+        """Make a coordinate along an own dim of outputs."""
+        variable = Variable(dim, stored_name(values), (dim,), values.shape)
+        self.make_axis(variable, values.shape, values)
+
+    def own_axis(self, dim: str) -> NDArray[Any]:
+        """A coordinate along an own dim of outputs: strings as objects."""
+        values, attrs = np.asarray(self[dim][...]), self[dim].attrs
+        if attrs.get("calendar"):
+            return values.astype("datetime64[ns]")
+        if attrs.get("dtype") == "timedelta64[ns]":
+            return values.astype("timedelta64[ns]")
+        return values.astype(object) if values.dtype.kind in "UT" else values
+
+    # --- values ---
+
+    def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
+        """Whether a chunk of a variable is there."""
+        return self.root.joinpath(name, "c", *map(str, index)).exists()
+
+    def read(self, name: str, box: Box, path: str) -> NDArray[Any]:
+        """Values of a variable in a box, in memory's data type.
+
+        Raises
+        ------
+        StoreError
+            If a chunk is damaged; names the store at ``path``, the variable and the box.
+        """
+        try:
+            values = np.asarray(self[name][box])
+        except FAULTS as fault:
+            runs = ", ".join(f"{part.start}:{part.stop}" for part in box)
+            raise StoreError(
+                f"{path}: variable {name!r} is damaged in the runs {runs} ({fault}); "
+                f"sk.verify({path!r}) names every damaged run, and the next sk.run runs just "
+                "those again"
+            ) from fault
+        return values.astype(object) if values.dtype.kind in "UT" else values
+
+    # --- damage ---
+
+    def damaged_axes(self, names: list[str], path: str) -> dict[str, str]:
+        """Coordinates that cannot be read, each with what is wrong with it."""
+        found = {}
+        for name in names:
+            try:
+                self.forget(name)
+                self.read(name, tuple(slice(0, n) for n in self[name].shape), path)
+            except StoreError as fault:
+                found[name] = f"cannot be decoded: {fault.__cause__ or fault}"
+            else:
+                if lost_chunks(self.root / name, self.metadata[name]):
+                    found[name] = "is missing"
+        return found
+
+    def damaged_metadata(self) -> dict[str, str]:
+        """Arrays whose metadata are not as committed, each with what is wrong with it."""
+        found = {}
+        for name, metadata in self.metadata.items():
+            path = self.root / name / "zarr.json"
+            wrong = difference(loads(path), metadata) if path.exists() else "is missing"
+            if wrong is not None:
+                found[name] = f"its zarr.json {wrong}"
+        return found
+
+
+@contextmanager
+def writing(path: str, what: str, beside: Path) -> Iterator[None]:
+    """Within, an error of the system is told as one of a store, with what is free."""
+    try:
+        yield
+    except OSError as fault:
+        free = ""
+        with suppress(OSError):
+            free = f"; {shutil.disk_usage(beside).free:,} bytes are free there"
+        raise StoreError(
+            f"{path}: {what} cannot be written: {fault.strerror or fault}{free}; "
+            "what counted as done stays, and sk.run goes on from there once it can write"
+        ) from fault

@@ -1,0 +1,236 @@
+"""The root of a store: what commits its layout, sealed, checked, compared with its copy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweepkit.format1 import ATTRIBUTE, CODECS, FORMAT
+
+__all__ = [
+    "DamagedError",
+    "NotASweepError",
+    "OutdatedError",
+    "StoreError",
+    "checked",
+    "layout_words",
+    "root_bytes",
+    "sealed",
+    "side_folder",
+]
+
+CHECKSUM = "sweepkit_checksum"
+"""Word of the consolidated metadata, which other writers of the root leave out."""
+
+STAGES = "stages"
+"""Group in which the refinements of a sweep are, each a group named by its number."""
+
+LAYOUT_WORDS = ("data_type", "chunk_grid", "chunk_key_encoding", "codecs")
+"""Words of an array's metadata that tell how its values are found and decoded."""
+
+FAULTS = (ValueError, TypeError, AttributeError, LookupError, RuntimeError, OSError)
+"""What reading damaged metadata or chunks raises, somewhere in the libraries."""
+
+
+class StoreError(Exception):
+    """A store cannot be read or written as it is; says where and what to do."""
+
+
+class NotASweepError(StoreError, ValueError):
+    """What is there cannot be read as a sweep."""
+
+
+class DamagedError(StoreError, ValueError):
+    """A part of a store is lost or cannot be decoded."""
+
+
+class OutdatedError(StoreError, ValueError):
+    """The store was changed since it was opened; open it again."""
+
+
+def side_folder(path: Path) -> Path:
+    """The folder beside a store, or in it that of a stage, for what is no part of the sweep."""
+    if path.parent.name == "stages" and path.name.isdigit():
+        whole = path.parent.parent
+        return whole.with_name(f"{whole.name}.sweepkit") / "stages" / path.name
+    return path.with_name(f"{path.name}.sweepkit")
+
+
+def sealed(root: Mapping[str, Any]) -> dict[str, Any]:
+    """A root with the checksum of all that it says."""
+    listed = {**root["consolidated_metadata"], CHECKSUM: ""}
+    listed[CHECKSUM] = _checksum({**root, "consolidated_metadata": listed})
+    return {**root, "consolidated_metadata": listed}
+
+
+def _checksum(root: Mapping[str, Any]) -> str:
+    listed = {n: said for n, said in root["consolidated_metadata"].items() if n != CHECKSUM}
+    plain = {**root, "consolidated_metadata": listed}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def root_bytes(root: Path) -> bytes | None:
+    """What the root's file holds, None where there is none.
+
+    Raises
+    ------
+    DamagedError
+        If it is there and cannot be read.
+    """
+    try:
+        return (root / "zarr.json").read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as fault:
+        raise DamagedError(
+            f"{root}: zarr.json cannot be read: {fault.strerror or fault}; mend its permissions "
+            "or the disk"
+        ) from fault
+
+
+def checked(content: bytes | None, path: str, copy: bytes | None = None) -> dict[str, Any]:
+    """The root of a store of this format.
+
+    Parameters
+    ----------
+    content : bytes or None
+        Of the root's file; None where there is none.
+    path : str
+        Of the store, for the errors.
+    copy : bytes or None
+        Of the copy beside the store, if there is one.
+
+    Raises
+    ------
+    DamagedError
+        If it is not what was committed; a root that another program wrote is compared with the
+        copy, where one a writer was killed at may be older than the copy.
+    NotASweepError
+        If it is no sweep, of a newer format, or has encodings that may run code.
+    """
+    if content is None:
+        raise NotASweepError(f"{path} holds no sweep; sk.run(sweep, {path!r}) makes one")
+    try:
+        root = json.loads(content)
+        attributes = root["attributes"]
+        version = attributes.get("sweepkit_format")
+        listed = root["consolidated_metadata"]
+        said = listed.get(CHECKSUM)
+        arrays = listed["metadata"]
+        _check_arrays(arrays)
+    except FAULTS as fault:
+        raise damaged_root(path, f"cannot be read ({fault!r})", copy) from fault
+    sound = said is None or said == _checksum(root)
+    if isinstance(version, int) and version > FORMAT:  # a newer one may be sealed otherwise
+        place = side_folder(Path(path)) / "root.json"
+        mended = f" (if none wrote it, zarr.json is damaged: put its copy there, {place})"
+        raise NotASweepError(
+            f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
+            f"update sweepkit{'' if sound else mended}"
+        )
+    if not sound:
+        raise damaged_root(path, "was changed or damaged since it was committed", copy)
+    if version is None:
+        raise NotASweepError(
+            f"{path} is a Zarr group but no sweep; use xarray.open_zarr to read it, and another "
+            "path for a sweep"
+        )
+    if version != FORMAT:
+        raise NotASweepError(f"{path} is of format {version!r}, which no sweepkit writes")
+    try:
+        for name, array in arrays.items():
+            if array.get("node_type") != "group":
+                check_codecs(f"{path}: variable {name!r}", array)
+        _check_declaration(root)
+    except NotASweepError:
+        raise
+    except FAULTS as fault:
+        raise damaged_root(path, f"cannot be read ({fault!r})", copy) from fault
+    if said is None and copy is not None:
+        _compare(root, path, copy)
+    return dict(root)
+
+
+def _check_arrays(arrays: Mapping[str, Any]) -> None:
+    for name, array in arrays.items():
+        if not isinstance(array, dict):
+            raise TypeError(f"{name!r} has no metadata")
+
+
+def _check_declaration(root: Mapping[str, Any]) -> None:
+    told = json.loads(root["attributes"][ATTRIBUTE])
+    if not told["dims"] or not all(int(size) > 0 for size in told["stored"]["sizes"].values()):
+        raise ValueError("no dims are declared")
+    for one in told["parameters"]:
+        root["consolidated_metadata"]["metadata"][one["name"]]["shape"]
+
+
+def check_codecs(what: str, said: Mapping[str, Any]) -> None:
+    """Refuse an array whose decoding might run code: it was not written by sweepkit.
+
+    Raises
+    ------
+    NotASweepError
+        That names the encodings.
+    """
+    unknown = {str(one["name"]) for one in said["codecs"]} - CODECS
+    if unknown:
+        raise NotASweepError(
+            f"{what} is encoded by {', '.join(sorted(unknown))}, which no sweep uses and which may "
+            "run code; it is not read"
+        )
+
+
+def _compare(root: Mapping[str, Any], path: str, copy: bytes) -> None:
+    """Compare a root that another program wrote with the sealed copy beside it."""
+    try:
+        kept = checked(copy, path)
+    except StoreError:
+        return
+    if CHECKSUM not in kept["consolidated_metadata"]:
+        return  # of an older sweepkit, whose writer may have been killed between the two
+    for name, then in kept["consolidated_metadata"]["metadata"].items():
+        now = root["consolidated_metadata"]["metadata"].get(name, {})
+        words = ("shape", "dimension_names", *LAYOUT_WORDS)
+        if any(now.get(word) != then.get(word) for word in words):
+            raise damaged_root(path, f"says other things of {name!r}", copy)
+    if root["attributes"][ATTRIBUTE] != kept["attributes"][ATTRIBUTE]:
+        raise damaged_root(path, "has another declaration", copy)
+
+
+def damaged_root(path: str, what: str, copy: bytes | None) -> DamagedError:
+    """The error for a root that is not what was committed."""
+    place = side_folder(Path(path)) / "root.json"
+    ways = (
+        f"the next sk.run restores it from its copy, {place}"
+        if copy is not None
+        else f"there is no copy of it in {place}, so take it from a copy of the store"
+    )
+    return DamagedError(f"{path}: the root of the store, zarr.json, is damaged: it {what}; {ways}")
+
+
+def difference(now: Any, committed: Mapping[str, Any]) -> str | None:
+    """What is wrong with an array's own metadata; more room and other names are no damage.
+
+    A growth resizes arrays, and a renaming renames them, before either is committed.
+    """
+    if not isinstance(now, dict):
+        return "cannot be read"
+    grown = ("shape", "attributes", "consolidated_metadata")
+    for word in sorted({*now, *committed} - set(grown)):
+        if now.get(word) != committed.get(word):
+            return f"says {word} {now.get(word)!r} instead of {committed.get(word)!r}"
+    sizes, then = now.get("shape"), committed["shape"]
+    if not isinstance(sizes, list) or len(sizes) != len(then):
+        return f"says {len(then)} dims otherwise: shape {sizes!r} instead of {then!r}"
+    if any(not isinstance(n, int) or n < m for n, m in zip(sizes, then, strict=True)):
+        return f"says shape {sizes!r} instead of {then!r}"
+    return None
+
+
+def layout_words(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What tells how values of an array are found and decoded."""
+    return {word: metadata.get(word) for word in LAYOUT_WORDS} if metadata else {}

@@ -1,0 +1,369 @@
+"""Sweeps on a real dask cluster: what it loses costs no run its result."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import psutil
+import pytest
+
+import sweepkit as sk
+from tests.conftest import Start
+from tests.contracts import ExecutorContract
+
+dask = pytest.importorskip("dask", reason="needs 'sweepkit[dask]'")
+distributed = pytest.importorskip("distributed", reason="needs 'sweepkit[dask]'")
+
+QUIET: dict[str, Any] = {"progress": False}
+
+
+@contextmanager
+def cluster_of(workers: int = 2) -> Iterator[Any]:
+    """Worker processes on this machine that only it can reach."""
+    with distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with cluster_of() as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+class TestDask(ExecutorContract):
+    @pytest.fixture
+    def executor(self, client: Any) -> sk.DaskExecutor:
+        return sk.DaskExecutor(client)
+
+
+def test_results_are_those_of_this_machine_bit_for_bit(client: Any, tmp_path: Path) -> None:
+    def noisy(a: int, b: float, rng: np.random.Generator) -> dict[str, float]:
+        return {"y": a * b + rng.normal()}
+
+    sweep = sk.Sweep(noisy, sk.grid(a=range(40), b=[0.5, 1.5], replicates=3))
+    there = sk.run(sweep, tmp_path / "there.zarr", executor=sk.DaskExecutor(client), **QUIET)
+    here = sk.run(sweep, tmp_path / "here.zarr", backend="sequential", **QUIET)
+    assert (there["status"] == 1).all()
+    np.testing.assert_array_equal(there["y"].values, here["y"].values)
+
+
+def test_calls_that_look_alike_are_each_made(client: Any, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    def counted(a: int) -> float:
+        with calls.open("a") as file:
+            file.write("x")
+        return 1.0
+
+    sweep = sk.Sweep(counted, sk.grid(a=[1, 2], replicates=30))
+    executor = sk.DaskExecutor(client)
+    sk.run(sweep, tmp_path / "s.zarr", executor=executor, **QUIET)
+    sk.run(sweep, tmp_path / "again.zarr", executor=executor, **QUIET)
+    assert calls.read_text() == "x" * 120
+
+
+class Heavy:
+    """A big constant that tells when it arrives somewhere."""
+
+    def __init__(self, arrivals: Path) -> None:
+        self.arrivals = arrivals
+        self.values = np.ones(50 * 2**20 // 8)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        with self.arrivals.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def test_a_big_constant_travels_once_to_each_worker(client: Any, tmp_path: Path) -> None:
+    heavy = Heavy(tmp_path / "arrivals")
+
+    def uses(a: int) -> float:
+        time.sleep(0.01)
+        return float(heavy.values[a])
+
+    sweep = sk.Sweep(uses, sk.grid(a=range(200)))
+    ds = sk.run(sweep, tmp_path / "s.zarr", executor=sk.DaskExecutor(client), **QUIET)
+    assert (ds["result"] == 1.0).all()
+    arrivals = heavy.arrivals.read_text().split()
+    assert len(arrivals) == len(set(arrivals)) <= 2
+
+
+def dangerous(a: int) -> float:
+    if a == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if a == 11:
+        os._exit(3)
+    if a == 13:
+        subprocess.run(["sleep", "300"])
+    if a == 17:
+        sys.exit(2)
+    return a * 1.0
+
+
+def test_runs_that_die_or_hang_are_convicted_alone(client: Any, tmp_path: Path) -> None:
+    sweep = sk.Sweep(dangerous, sk.grid(a=range(40)))
+    pids = client.run(os.getpid)
+    ds = sk.run(
+        sweep, tmp_path / "s.zarr", executor=sk.DaskExecutor(client), timeout=2.0, **QUIET
+    )
+    bad = sk.runs(ds)[lambda table: table["status"] != "done"]
+    assert dict(zip(bad["a"], bad["status"], strict=True)) == {
+        7: "crashed",
+        11: "crashed",
+        13: "timeout",
+        17: "error",
+    }
+    assert "SIGKILL" in bad.set_index("a").loc[7, "error"]
+    assert "exit code 3" in bad.set_index("a").loc[11, "error"]
+    assert client.run(os.getpid) == pids
+    assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == SLEEP]
+
+
+SLEEP = ["sleep", "300"]
+
+
+def test_a_dask_worker_killed_from_outside_costs_no_run_its_status(
+    client: Any, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+
+    def slow(a: int) -> float:
+        with begun.open("a") as file:
+            file.write("x")
+        time.sleep(0.05)
+        return a * 1.0
+
+    victim = next(iter(client.run(os.getpid).values()))
+    killed = False
+
+    def kill_once(progress: sk.Progress) -> None:
+        nonlocal killed
+        if not killed and begun.exists() and len(begun.read_text()) > 20:
+            killed = True
+            os.kill(victim, signal.SIGKILL)
+
+    sweep = sk.Sweep(slow, sk.grid(a=range(150)))
+    executor = sk.DaskExecutor(client)
+    ds = sk.run(sweep, tmp_path / "s.zarr", executor=executor, progress=kill_once)
+    assert killed
+    assert (ds["status"] == 1).all()
+    assert ds["result"].values.tolist() == [float(a) for a in range(150)]
+
+
+def test_a_cluster_that_is_made_is_held_for_the_job_and_released(tmp_path: Path) -> None:
+    before = children()
+    seen: list[int] = []
+
+    def made() -> Any:
+        return distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        )
+
+    def watch(_: sk.Progress) -> None:
+        seen.append(len(children() - before))
+
+    sweep = sk.Sweep(lambda a: a * 2.0, sk.grid(a=range(20)))
+    executor = sk.DaskExecutor(cluster=made)
+    ds = sk.run(sweep, tmp_path / "s.zarr", executor=executor, progress=watch)
+    assert (ds["status"] == 1).all()
+    assert max(seen) > 0
+    assert_gone(before)
+
+    def bad(a: int) -> float:
+        raise ValueError("no")
+
+    with pytest.raises(sk.RunError):
+        sk.run(
+            sk.Sweep(bad, sk.grid(a=range(20))),
+            tmp_path / "bad.zarr",
+            executor=sk.DaskExecutor(cluster=made),
+            on_error="raise",
+            **QUIET,
+        )
+    assert_gone(before)
+
+
+def children() -> set[int]:
+    """Processes below this one, but for trackers that live as long as it does."""
+    found = set()
+    for one in psutil.Process().children(recursive=True):
+        try:
+            if "tracker" not in " ".join(one.cmdline()) and one.status() != "zombie":
+                found.add(one.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def assert_gone(before: set[int]) -> None:
+    end = time.monotonic() + 10
+    while children() - before and time.monotonic() < end:
+        left = [psutil.Process(pid) for pid in children() - before if psutil.pid_exists(pid)]
+        psutil.wait_procs(left, timeout=0.1)
+    assert children() <= before
+
+
+def test_a_cluster_that_grows_and_shrinks_loses_nothing(tmp_path: Path) -> None:
+    def slow(a: int) -> float:
+        time.sleep(0.02)
+        return a * 1.0
+
+    with cluster_of(0) as cluster:
+        cluster.adapt(minimum=0, maximum=2, interval="100ms")
+        with distributed.Client(cluster, set_as_default=False) as client:
+            scaled = False
+
+            def shrink(progress: sk.Progress) -> None:
+                nonlocal scaled
+                if not scaled and progress.counts.get("done", 0) > 20:
+                    scaled = True
+                    client.retire_workers(n=1)
+
+            sweep = sk.Sweep(slow, sk.grid(a=range(120)))
+            executor = sk.DaskExecutor(client)
+            ds = sk.run(sweep, tmp_path / "s.zarr", executor=executor, progress=shrink)
+    assert (ds["status"] == 1).all()
+    assert ds["result"].values.tolist() == [float(a) for a in range(120)]
+
+
+def test_an_active_joblib_configuration_for_dask_is_honoured(client: Any, tmp_path: Path) -> None:
+    pids = set(client.run(os.getpid).values())
+    sweep = sk.Sweep(lambda a: os.getppid(), sk.grid(a=range(8)))
+    with joblib.parallel_config("dask", client=client):
+        ds = sk.run(sweep, tmp_path / "s.zarr", **QUIET)
+    assert set(ds["result"].values.astype(int)) <= pids
+
+
+SCHEDULER = """
+import logging, threading
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+    ) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        threading.Event().wait()
+"""
+
+
+def test_a_scheduler_that_is_lost_ends_the_call_and_the_next_one_goes_on(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start(SCHEDULER)
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+
+    def slow(a: int) -> float:
+        time.sleep(0.02)
+        return a * 1.0
+
+    def kill(progress: sk.Progress) -> None:
+        if progress.counts.get("done", 0) > 5 and process.poll() is None:
+            process.kill()
+            process.wait()
+
+    sweep = sk.Sweep(slow, sk.grid(a=range(150)))
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
+        pytest.raises(sk.ComputeLostError, match="scheduler was lost"),
+    ):
+        sk.run(sweep, tmp_path / "s.zarr", executor=sk.DaskExecutor(address), progress=kill)
+    kept = int((sk.open(tmp_path / "s.zarr")["status"] == 1).sum())
+    assert kept > 5
+    ds = sk.run(sweep, tmp_path / "s.zarr", backend="sequential", **QUIET)
+    assert (ds["status"] == 1).all()
+    assert ds["attempts"].values.max() <= 2
+
+
+DRIVER = """
+import logging, os, sys, time
+import sweepkit as sk
+logging.getLogger("distributed").setLevel(logging.CRITICAL)
+address, alive = sys.argv[1:]
+def endless(a):
+    while True:
+        with open(alive, "a") as file:
+            file.write("x")
+        time.sleep(0.1)
+if __name__ == "__main__":
+    sk.run(sk.Sweep(endless, sk.grid(a=[1, 2])), "s.zarr", executor=sk.DaskExecutor(address),
+           progress=False)
+"""
+
+
+def test_nothing_computes_on_for_a_killed_driver(
+    start: Start, client: Any, tmp_path: Path
+) -> None:
+    alive = tmp_path / "alive"
+    process = start(DRIVER, client.scheduler.address, alive)
+    wait_for(lambda: alive.exists() and alive.stat().st_size > 3, 30)
+    process.kill()
+    process.wait()
+
+    def still() -> bool:
+        size = alive.stat().st_size
+        time.sleep(0.5)  # five times as long as a sign of life takes
+        return alive.stat().st_size == size
+
+    wait_for(still, 10)
+
+
+def wait_for(event: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not event():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"client": 3}, "client is a int"),
+        ({"cluster": 3}, "give a function that makes one"),
+        ({"client": "tcp://127.0.0.1:1", "cluster": list}, "not both"),
+        ({"workers": 3}, "give cluster=, too"),
+        ({"cluster": list, "workers": 0}, "workers is 0"),
+        ({"cluster": list, "workers": True}, "workers is True"),
+        ({"client": "tcp://127.0.0.1:1", "n_jobs": 1.5}, "n_jobs is 1.5"),
+        ({}, "there is no dask client"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=told):
+        sk.DaskExecutor(**given)
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> None:
+    sweep = sk.Sweep(lambda a: a, sk.grid(a=[1]))
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        pytest.raises(sk.ComputeLostError, match="no dask scheduler answers at tcp"),
+    ):
+        sk.run(sweep, tmp_path / "s.zarr", executor=sk.DaskExecutor("tcp://127.0.0.1:1"), **QUIET)
+    with pytest.raises(TypeError, match="made a list, which is no dask cluster"):
+        sk.run(sweep, tmp_path / "s.zarr", executor=sk.DaskExecutor(cluster=list), **QUIET)
+    assert not (tmp_path / "s.zarr").exists()

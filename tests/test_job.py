@@ -1,0 +1,377 @@
+"""start: a job that is watched, paused, cancelled, found again, and ends with its process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import xarray as xr
+
+import sweepkit as sk
+from sweepkit.executors.joblib import JoblibExecutor
+from sweepkit.job import _jobs as jobs_of_this_process
+from sweepkit.job import begun
+from sweepkit.jobs import _job as made
+from sweepkit.protocols import Crew
+from sweepkit.status import ENDINGS, STATES, Progress, Status
+from tests.conftest import Start
+
+LIMIT = 20.0
+"""Seconds that a job may take to do what it was asked."""
+
+
+def doubled(a: int) -> int:
+    return 2 * a
+
+
+def slow(a: int) -> int:
+    time.sleep(0.02)
+    return 2 * a
+
+
+def third_raises(a: int) -> int:
+    if a % 3 == 0:
+        raise ValueError(f"no {a}")
+    return a
+
+
+class Told:
+    """Progress as a job tells it, and a way to wait for some of it."""
+
+    def __init__(self) -> None:
+        self.all: list[Progress] = []
+        self._news = threading.Condition()
+
+    def __call__(self, progress: Progress) -> None:
+        with self._news:
+            self.all.append(progress)
+            self._news.notify_all()
+
+    def wait(self, fact: Callable[[Progress], bool]) -> Progress:
+        """The first progress told from now on of which a fact holds."""
+        with self._news:
+            seen = len(self.all)
+            met = lambda: [one for one in self.all[seen:] if fact(one)]  # noqa: E731
+            assert self._news.wait_for(met, LIMIT), f"not met by {self.all[-1]}"
+            return met()[0]
+
+    @property
+    def states(self) -> list[str]:
+        """The states in their order, without repetitions."""
+        states = [one.state for one in self.all]
+        return states[:1] + [now for before, now in pairwise(states) if now != before]
+
+
+def started(store: str, simulator: Any = slow, n: int = 400, **options: Any) -> sk.Job:
+    sweep = sk.Sweep(simulator, sk.grid(a=range(n)))
+    return sk.start(sweep, store, **{"n_jobs": 2, "backend": "threading", **options})
+
+
+@pytest.fixture(autouse=True)
+def _no_job_is_left() -> Iterator[None]:
+    yield
+    for job in list(jobs_of_this_process.values()):
+        job.cancel()
+        assert job.wait(LIMIT)
+
+
+# --- from beginning to end -----------------------------------------------------------------------
+
+
+def test_a_job_gives_what_run_gives(store: str, tmp_path: Path) -> None:
+    job = started(store, doubled, 50, backend="loky")
+    there = sk.run(
+        sk.Sweep(doubled, sk.grid(a=range(50))), tmp_path / "b.zarr", n_jobs=1, progress=False
+    )
+    assert job.wait(LIMIT)
+    xr.testing.assert_equal(job.result()[["result", "status"]], there[["result", "status"]])
+    assert (job.state, job.error) == ("done", "")
+    assert "done, 50 of 50 runs" in repr(job)
+
+
+def test_start_returns_at_once_and_the_dataset_is_live(store: str) -> None:
+    told = Told()
+    job = started(store, progress=told)
+    assert job.state not in ENDINGS
+    told.wait(lambda now: now.finished >= 20)
+    ds = job.dataset
+    assert 0 < int((ds["status"] == Status.DONE).sum()) < 400
+    assert ds.sizes == {"a": 400}
+    job.cancel()
+    kept = job.result(LIMIT)
+    assert job.state == "cancelled"
+    assert 20 <= int((kept["status"] == Status.DONE).sum()) < 400
+
+
+def test_it_is_paused_and_its_workers_are_let_go_and_resumed(store: str) -> None:
+    told = Told()
+    job = started(store, n=120, backend="loky", progress=told)
+    told.wait(lambda now: now.finished >= 4)
+    job.pause()
+    told.wait(lambda now: now.state == "paused")
+    still = told.wait(lambda _: not workers())
+    assert still.finished < 120
+    assert told.wait(lambda now: now.state == "paused").finished == still.finished
+    assert not job.wait(0)
+    job.resume()
+    assert (job.result(LIMIT)["result"] == 2 * job.dataset["a"]).all()
+    assert told.states == ["queued", "held", "running", "paused", "running", "collecting", "done"]
+
+
+def workers() -> list[psutil.Process]:
+    """Worker processes of this one."""
+    found = []
+    for one in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if "popen_loky" in " ".join(one.cmdline()):
+                found.append(one)
+    return found
+
+
+def test_a_paused_job_can_be_cancelled(store: str) -> None:
+    told = Told()
+    job = started(store, progress=told)
+    told.wait(lambda now: now.finished >= 4)
+    job.pause()
+    told.wait(lambda now: now.state == "paused")
+    job.cancel()
+    assert job.wait(LIMIT)
+    assert job.state == "cancelled"
+
+
+def test_it_goes_on_from_the_store(store: str) -> None:
+    told = Told()
+    first = started(store, progress=told)
+    told.wait(lambda now: now.finished >= 10)
+    first.cancel()
+    done = int((first.result(LIMIT)["status"] == Status.DONE).sum())
+    second = started(store)
+    assert second is not first
+    second.cancel()
+    assert second.result(LIMIT) is not None
+    assert second.progress.total == 400 - done
+
+
+def test_await_gives_the_result_and_leaves_the_loop_free(store: str) -> None:
+    async def both() -> tuple[xr.Dataset, int]:
+        ticks = 0
+        waiting = asyncio.ensure_future(awaited(started(store, n=40)))
+        while not waiting.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return waiting.result(), ticks
+
+    async def awaited(job: sk.Job) -> xr.Dataset:
+        return await job
+
+    ds, ticks = asyncio.run(both())
+    assert ds.sizes == {"a": 40}
+    assert ticks > 5
+
+
+# --- how it ends ---------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_raised_by_its_result(store: str) -> None:
+    sk.run(sk.Sweep(doubled, sk.grid(a=[1])), store, backend="sequential", progress=False)
+    job = started(store, third_raises, 4)
+    with pytest.raises(sk.StaleCodeError, match="the code of 'third_raises' has changed"):
+        job.result(LIMIT)
+    assert job.state == "failed"
+    assert job.error.startswith("StaleCodeError: the code")
+
+
+def test_a_job_that_is_stopped_by_its_failure_policy_has_failed(store: str) -> None:
+    told = Told()
+    job = started(store, third_raises, 9, on_error="raise", backend="sequential", progress=told)
+    for _ in range(2):
+        with pytest.raises(sk.RunError, match=r"ValueError: no \d"):
+            job.result(LIMIT)
+    assert job.state == "failed"
+
+
+def test_the_first_run_of_each_kind_of_error_is_shown(store: str) -> None:
+    job = started(store, third_raises, 9, backend="sequential")
+    job.result(LIMIT)
+    (example,) = job.progress.examples
+    assert example.kind == "ValueError"
+    assert example.where.startswith("a=")
+    assert "Traceback" in example.log
+    assert job.progress.errors == {"ValueError": 3}
+
+
+def test_a_result_that_takes_too_long_says_so(store: str) -> None:
+    job = started(store)
+    with pytest.raises(TimeoutError, match=r"a\.zarr is \w+ after 0\.01 s; wait longer"):
+        job.result(0.01)
+    job.cancel()
+    job.wait(LIMIT)
+
+
+# --- states --------------------------------------------------------------------------------------
+
+
+class Gated:
+    """An executor that holds compute when told so, and starts no run before told again."""
+
+    def __init__(self) -> None:
+        self.inner = JoblibExecutor(1, "sequential")
+        self.granted, self.go = threading.Event(), threading.Event()
+
+    @property
+    def workers(self) -> int:
+        return 1
+
+    @contextmanager
+    def hold(self, task: Any, *, timeout: Any) -> Iterator[Crew]:
+        assert self.granted.wait(LIMIT)
+        with self.inner.hold(task, timeout=timeout) as crew:
+            yield _Gate(crew, self.go)
+
+
+class _Gate:
+    def __init__(self, crew: Crew, go: threading.Event) -> None:
+        self.crew, self.go = crew, go
+
+    def map(self, *args: Any) -> Iterator[Any]:
+        assert self.go.wait(LIMIT)
+        yield from self.crew.map(*args)
+
+
+def test_each_state_is_reached(store: str, tmp_path: Path) -> None:
+    gate, reached = Gated(), set()
+    began, may_begin = threading.Event(), threading.Event()
+
+    def simulator(a: int) -> int:
+        began.set()
+        assert may_begin.wait(LIMIT)
+        return a
+
+    def state(told: Told, word: str) -> None:
+        if job.state != word:
+            told.wait(lambda now: now.state == word)
+        reached.add(word)
+
+    told = Told()
+    sweep = sk.Sweep(simulator, sk.grid(a=[1, 2]))
+    job = made(sweep, store, {"progress": told}, gate)
+    reached.add(job.state)
+    assert begun(job) is job
+    state(told, "queued")
+    gate.granted.set()
+    state(told, "held")
+    gate.go.set()
+    assert began.wait(LIMIT)
+    state(told, "running")
+    job.pause()
+    may_begin.set()
+    state(told, "paused")
+    job.resume()
+    job.result(LIMIT)
+    reached |= set(told.states)
+    told, gate = Told(), Gated()
+    job = started(
+        str(tmp_path / "b.zarr"), doubled, executor=gate, progress=told, n_jobs=None, backend=None
+    )
+    job.cancel()
+    gate.granted.set()
+    gate.go.set()
+    assert job.wait(LIMIT)
+    reached.add(job.state)
+    job = started(store, third_raises, 4, backend="sequential")
+    assert job.wait(LIMIT)
+    reached.add(job.state)
+    assert reached == set(STATES)
+
+
+# --- found again ---------------------------------------------------------------------------------
+
+
+def test_the_same_call_gives_the_live_job(store: str) -> None:
+    job = started(store)
+    assert started(store, timeout=None) is job
+    with pytest.raises(ValueError, match=r"was started otherwise; now there is timeout 3 instead"):
+        started(store, timeout=3)
+    with pytest.raises(ValueError, match="another dims"):
+        started(store, n=401)
+    with pytest.raises(ValueError, match="other code of the simulator"):
+        started(store, doubled)
+    with pytest.raises(ValueError, match=r"cancel it first \(job\.cancel\(\); job\.wait\(\)\)"):
+        started(store, on_error="raise")
+    job.cancel()
+    assert job.wait(LIMIT)
+
+
+def test_a_word_that_is_no_option_is_refused_and_the_near_one_named(store: str) -> None:
+    with pytest.raises(TypeError, match="start has no option 'njobs'; did you mean 'n_jobs'"):
+        sk.start(sk.Sweep(doubled, sk.grid(a=[1])), store, njobs=2)  # type: ignore[call-arg]
+
+
+# --- with its process ----------------------------------------------------------------------------
+
+DRIVER = """
+    import time
+    import sweepkit as sk
+
+    def slow(a):
+        time.sleep(0.02)
+        return a
+
+    def until(job, finished):
+        while job.progress.finished < finished:
+            job.news(0, 0.05)
+
+    if __name__ == "__main__":
+        job = sk.start(sk.Sweep(slow, sk.grid(a=range(5000))), "a.zarr", n_jobs=2)
+        until(job, 20)
+        print("on", flush=True)
+        try:
+            job.wait()
+        except KeyboardInterrupt:
+            until(job, job.progress.finished + 20)
+            print(job.state, flush=True)
+"""
+
+
+def test_an_interrupt_leaves_the_job_alone_and_an_exit_ends_it_cleanly(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start(DRIVER)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "on\n"
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 2
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, out, err) == (0, "running\n", "")
+    _, alive = psutil.wait_procs(family, timeout=LIMIT)
+    assert not alive
+    status = sk.open(tmp_path / "a.zarr", mask=False)["status"].values
+    assert set(status.tolist()) == {Status.DONE, Status.PENDING}
+    assert 40 <= int((status == Status.DONE).sum()) < 5000
+
+
+def test_the_main_thread_stays_free_while_a_sweep_of_short_runs_goes_on(store: str) -> None:
+    told = Told()
+    job = started(store, doubled, 300_000, backend="loky", progress=told)
+    told.wait(lambda now: now.finished > 1000)
+    late = []
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        asked = time.perf_counter()
+        threading.Event().wait(0.01)
+        late.append(time.perf_counter() - asked - 0.01)
+    job.cancel()
+    assert job.wait(LIMIT)
+    late.sort()
+    assert late[len(late) // 2] < 0.05
+    assert late[-1] < 0.5

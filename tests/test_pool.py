@@ -1,0 +1,216 @@
+"""Several jobs in one pool: shares, queueing, deaths, and the end."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sweepkit as sk
+from sweepkit.policies import Standing, fair_finish, fair_share, first_come
+from sweepkit.pool import SLICE, Seat, Slots
+from sweepkit.status import ENDINGS, Status
+from tests.test_job import LIMIT, Told, workers
+
+
+def slow(a: int) -> int:
+    time.sleep(0.02)
+    return 2 * a
+
+
+def quick(a: int) -> int:
+    time.sleep(0.01)
+    return a
+
+
+def dies_at_seven(a: int) -> int:
+    if a == 7:
+        os.abort()
+    return a
+
+
+def sweep(simulator: Any, n: int) -> sk.Sweep:
+    return sk.Sweep(simulator, sk.grid(a=range(n)))
+
+
+@pytest.fixture
+def pool() -> Iterator[sk.Pool]:
+    made = sk.Pool(n_jobs=2)
+    yield made
+    made.close(cancel=True)
+
+
+# --- slots, with a clock by hand -----------------------------------------------------------------
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def seat(slots: Slots, pending: int = 100, cost: float = 1.0, **options: Any) -> Seat:
+    given = {"weight": 1.0, "priority": 0, "deadline": math.inf, **options}
+    made = Seat(**given, outlook=lambda: (pending, cost), arrived=slots.clock())
+    slots.join(made)
+    return made
+
+
+def test_one_job_has_all_slots_and_a_second_waits_until_one_is_let_go() -> None:
+    clock = Hand()
+    slots = Slots(2, fair_share, clock)
+    first = seat(slots)
+    assert slots.share(first, 0) == 2
+    clock.now = 2 * SLICE
+    second = seat(slots)
+    assert slots.share(second, 0) == 0
+    assert slots.share(first, 2) == 1
+    assert slots.share(second, 0) == 0
+    assert slots.share(first, 1) == 1
+    assert slots.share(second, 0) == 1
+    slots.leave(first)
+    assert slots.share(second, 1) == 2
+
+
+def test_a_worker_that_was_just_given_is_kept_for_a_while() -> None:
+    clock = Hand()
+    slots = Slots(2, fair_share, clock)
+    first = seat(slots)
+    slots.share(first, 0)
+    second = seat(slots)
+    assert slots.share(first, 2) == 2
+    clock.now = SLICE
+    assert slots.share(first, 2) == 1
+    assert slots.share(second, 0) == 0
+
+
+def test_queued_time_is_not_metered_and_what_is_held_is() -> None:
+    clock = Hand()
+    slots = Slots(4, first_come, clock)
+    first, second = seat(slots), seat(slots)
+    slots.share(first, 0)
+    slots.share(first, 4)
+    assert slots.share(second, 0) == 0
+    clock.now = 10.0
+    slots.share(second, 0)
+    assert (first.held, second.held) == (40.0, 0.0)
+    assert second.entitled == pytest.approx(20.0, rel=0.1)
+
+
+def test_a_job_of_unknown_cost_gets_one_worker_to_try() -> None:
+    slots = Slots(4, fair_finish, Hand())
+    big, new = seat(slots), seat(slots, cost=math.nan)
+    assert slots.share(new, 0) == 1
+    assert slots.share(big, 0) == 3
+
+
+def test_a_policy_that_names_no_job_is_told_so() -> None:
+    slots = Slots(2, lambda _: 5, Hand())
+    with pytest.raises(ValueError, match="the policy returned 5 for 1 jobs; return the position"):
+        slots.share(seat(slots), 0)
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def test_a_short_sweep_behind_a_long_one_gets_its_share_at_once(
+    pool: sk.Pool, tmp_path: Path
+) -> None:
+    told = Told()
+    long = pool.start(sweep(slow, 100_000), tmp_path / "long.zarr", progress=told)
+    told.wait(lambda now: now.finished > 100)
+    began = time.monotonic()
+    short = pool.start(sweep(quick, 20), tmp_path / "short.zarr")
+    ds = short.result(LIMIT)
+    took = time.monotonic() - began
+    assert ds["result"].values.tolist() == list(range(20))
+    assert long.state not in ENDINGS
+    assert took < 10
+    finished = long.progress.finished
+    assert told.wait(lambda now: now.finished > finished + 20)
+    assert "short.zarr: done, 20 of 20 runs, 0 workers" in repr(pool)
+
+
+def test_a_death_in_one_job_is_none_in_another(pool: sk.Pool, tmp_path: Path) -> None:
+    jobs = [
+        pool.start(sweep(dies_at_seven, 20), tmp_path / "a.zarr"),
+        pool.start(sweep(quick, 50), tmp_path / "b.zarr"),
+    ]
+    dying, other = (job.result(LIMIT)["status"].values for job in jobs)
+    assert np.flatnonzero(dying == Status.CRASHED).tolist() == [7]
+    assert (other == Status.DONE).all()
+
+
+def test_workers_are_let_go_when_it_is_empty_and_it_can_be_used_again(
+    pool: sk.Pool, tmp_path: Path
+) -> None:
+    for name in ("a.zarr", "b.zarr"):
+        assert pool.start(sweep(quick, 10), tmp_path / name).result(LIMIT) is not None
+        assert not workers()
+    assert pool.wait(0)
+
+
+def test_a_queued_job_can_be_cancelled_and_holds_nothing(tmp_path: Path) -> None:
+    with sk.Pool(n_jobs=1, policy=first_come, backend="threading") as pool:
+        told, waiting = Told(), Told()
+        first = pool.start(sweep(slow, 100_000), tmp_path / "a.zarr", progress=told)
+        told.wait(lambda now: now.finished > 5)
+        second = pool.start(sweep(slow, 10), tmp_path / "b.zarr", progress=waiting)
+        waiting.wait(lambda now: now.state == "queued") if second.state == "declared" else None
+        assert second.state == "queued"
+        second.cancel()
+        assert second.wait(LIMIT)
+        assert (second.state, second.progress.finished) == ("cancelled", 0)
+        first.cancel()
+    assert first.state == "cancelled"
+
+
+def test_a_policy_of_ones_own_decides(tmp_path: Path) -> None:
+    def last_come(jobs: Standing) -> int:
+        return int(np.argmax(jobs.arrived))
+
+    with sk.Pool(n_jobs=1, policy=last_come, backend="threading") as pool:
+        told = Told()
+        first = pool.start(sweep(slow, 400), tmp_path / "a.zarr", progress=told)
+        told.wait(lambda now: now.finished > 5)
+        second = pool.start(sweep(slow, 20), tmp_path / "b.zarr")
+        second.result(LIMIT)
+        assert first.state not in ENDINGS
+        first.cancel()
+
+
+def test_leaving_by_an_error_cancels_the_jobs_and_a_closed_pool_takes_none(tmp_path: Path) -> None:
+    pool = sk.Pool(n_jobs=1, backend="threading")
+
+    def interrupted() -> None:
+        with pool:
+            pool.start(sweep(slow, 100_000), tmp_path / "a.zarr")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [job.state for job in pool.jobs] == ["cancelled"]
+    with pytest.raises(ValueError, match="the pool is closed; make another one"):
+        pool.start(sweep(slow, 2), tmp_path / "b.zarr")
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, math.inf, math.nan])
+def test_a_weight_that_gives_no_share_is_refused(
+    pool: sk.Pool, tmp_path: Path, weight: float
+) -> None:
+    with pytest.raises(ValueError, match=r"weight is .*; give a number above 0"):
+        pool.start(sweep(slow, 2), tmp_path / "a.zarr", weight=weight)
+
+
+def test_options_of_compute_belong_to_the_pool(pool: sk.Pool, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="start has no option 'n_jobs'"):
+        pool.start(sweep(slow, 2), tmp_path / "a.zarr", n_jobs=3)  # type: ignore[call-arg]
