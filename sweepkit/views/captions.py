@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.analysis.counts import MEANINGS
-from sweepkit.analysis.table import FAILED, Coded, shown
+from sweepkit.analysis.bases import MEANINGS
+from sweepkit.analysis.coding import Coded, shown
+from sweepkit.analysis.outcomes import FAILED
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import plain
 from sweepkit.views.source import Source

@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis import Regions, UnanswerableError, distribution, regions
-from sweepkit.analysis.table import ERRORED, FAILED, PASSED, PENDING, SKIPPED
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING, SKIPPED
 from sweepkit.views.figures import Asked
 from sweepkit.views.packing import number, pack, plain
 from sweepkit.views.record import trace

@@ -17,7 +17,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
-from sweepkit.analysis.table import FAILED, PENDING, Table
+from sweepkit.analysis.outcomes import FAILED, PENDING
+from sweepkit.analysis.table import Table
 from sweepkit.views import captions, deeper, figures
 from sweepkit.views.figures import Asked
 from sweepkit.views.levers import on_the_stops_of, with_stop

@@ -11,15 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.analysis import UnanswerableError, convergence, importance, pairs
-from sweepkit.analysis.counts import BASES, Cells, Counts, cells, count
-from sweepkit.analysis.table import (
-    FAILED,
-    PENDING,
-    SKIPPED,
-    Coded,
-    Table,
-    declared,
-)
+from sweepkit.analysis.bases import BASES
+from sweepkit.analysis.cells import Cells, cells
+from sweepkit.analysis.coding import Coded
+from sweepkit.analysis.counts import Counts, count
+from sweepkit.analysis.outcomes import FAILED, PENDING, SKIPPED, declared
+from sweepkit.analysis.table import Table
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import number, pack, plain
 from sweepkit.views.selection import mask_of
@@ -120,6 +117,8 @@ def overview(asked: Asked) -> dict[str, Any]:
         layout.n,
         fixed=fixed,
         by_replicate=layout.by_replicate,
+        along=layout.along,
+        at_points=layout.at_points,
         with_boundary=False,
     )
     there = np.bincount(layout.cell[of.base != SKIPPED], minlength=layout.n)
@@ -314,6 +313,8 @@ def _by(of: Source, t: Table, p: Coded) -> Counts:
         layout.n,
         fixed=layout.fixed,
         by_replicate=layout.by_replicate,
+        along=layout.along,
+        at_points=layout.at_points,
         with_boundary=False,
     )
 

@@ -10,7 +10,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.table import ERRORED, FAILED, PASSED, Coded, Table, shown
+from sweepkit.analysis.coding import Coded, shown
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
+from sweepkit.analysis.table import Table
 from sweepkit.status import NAMES, Status
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import number, plain

@@ -9,15 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.analysis import UnanswerableError, islands, kinds
-from sweepkit.analysis.table import (
-    ERRORED,
-    FAILED,
-    PASSED,
-    PENDING,
-    Coded,
-    Table,
-    split_component,
-)
+from sweepkit.analysis.coding import Coded, split_component
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING
+from sweepkit.analysis.table import Table
 from sweepkit.views.source import Source
 
 __all__ = ["OUTCOMES", "checked", "code_of", "kind_labels", "mask_of", "remapped"]

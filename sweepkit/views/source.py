@@ -14,16 +14,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit import reading
-from sweepkit.analysis.table import (
-    FAILED,
-    PASSED,
-    SKIPPED,
-    Coded,
-    Table,
-    declared,
-    run_dims,
-    table,
-)
+from sweepkit.analysis.coding import Coded
+from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_dims
+from sweepkit.analysis.table import Table, table
 from sweepkit.requirements import Requirement
 from sweepkit.requirements import requirement as as_requirement
 from sweepkit.views.levers import Lever, lever, outcome_lever

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sweepkit.analysis.counts import MEANINGS
+from sweepkit.analysis.bases import MEANINGS
 from sweepkit.views import deeper, figures
 from sweepkit.views.captions import short_label
 from sweepkit.views.engine import Engine
