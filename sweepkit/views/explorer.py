@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,8 @@ class Explorer(anywidget.AnyWidget):
     views = traitlets.List(traitlets.Unicode()).tag(sync=True)  # type: ignore[var-annotated,unused-ignore]
 
     def __init__(self, engine: Engine, views: Sequence[str] = ()) -> None:
-        super().__init__(views=list(views))
+        # Its first state travels with it, so that it shows while the kernel is busy with a cell.
+        super().__init__(first=json.dumps(engine.first()), views=list(views))
         self._engine = engine
         engine.listen(self.send)
         self.on_msg(self._heard)

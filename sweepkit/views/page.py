@@ -30,7 +30,7 @@ class Component(pn.custom.AnyWidgetComponent):
 
 def component(engine: Engine) -> pn.viewable.Viewable:
     """An engine's explorer for a Panel layout."""
-    shown = Component(sizing_mode="stretch_width")
+    shown = Component(first=json.dumps(engine.first()), sizing_mode="stretch_width")
     document = pn.state.curdoc
 
     def tell(message: dict[str, Any]) -> None:

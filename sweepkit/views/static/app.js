@@ -31,7 +31,7 @@ export class App {
     }
     const first = this.model.get("first");
     if (first) this.hello(JSON.parse(first));
-    else this.say({ hello: this.me });
+    this.say({ hello: this.me }); // a page that is opened again hears how things are now
   }
 
   end() {
@@ -50,7 +50,10 @@ export class App {
 
   take(message) {
     if (message.hello) {
-      if (!this.meta && (!message.to || message.to === this.me)) this.hello(message.hello);
+      if (message.to === this.me) {
+        if (this.meta) this.follow(message.hello.state, message.hello.meta.theme, message.hello);
+        else this.hello(message.hello);
+      }
       return;
     }
     if (!this.meta) return;
@@ -83,7 +86,12 @@ export class App {
     this.sync();
   }
 
-  follow(state, theme) {
+  follow(state, theme, told = null) {
+    if (told) {
+      if (JSON.stringify(told.state) === JSON.stringify(this.state) && told.meta.n === this.meta.n) return;
+      this.meta = told.meta;
+      this.parts = { overview: { key: "old", data: told.overview } };
+    }
     this.state = { ...state };
     if (theme) { this.meta.theme = theme; this.onTheme?.(); }
     this.asked = {};
