@@ -126,8 +126,6 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
     if not isinstance(data, xr.Dataset):
         path = os.fspath(data)
         data = reading.open(path)
-    elif isinstance(data.encoding.get("source"), str):
-        path = str(data.encoding["source"])
     ds = _with_parameters(data)
     asked = requirements is not None or bool(declared(ds).get("requirements"))
     dims = run_dims(ds)
@@ -144,7 +142,8 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
     else:
         plain = table(ds, errors="fail")
     base = np.where(plain.outcome <= FAILED, np.int8(PASSED), plain.outcome)
-    name = Path(path).stem if path else str(ds.attrs.get("title", "Dataset"))
+    said = declared(ds).get("name") or ds.attrs.get("title") or "Dataset"
+    name = Path(path).stem if path else str(said)
     made = Source(
         ds=ds,
         name=name,

@@ -65,7 +65,8 @@ export class App {
   }
 
   hello({ meta, state, overview }, news = false) {
-    const before = this.state, levers = this.meta?.levers;
+    const before = this.state,
+      levers = this.meta?.levers;
     this.meta = meta;
     this.state = state;
     if (news && before) {
@@ -75,7 +76,12 @@ export class App {
       // The limits stay where they are, whatever stops there are now.
       const stops = meta.levers.map((r, k) => {
         const limit = levers[k]?.stops[before.stops[k]];
-        return limit === undefined ? state.stops[k] : r.stops.reduce((best, v, i) => (Math.abs(v - limit) < Math.abs(r.stops[best] - limit) ? i : best), 0);
+        return limit === undefined
+          ? state.stops[k]
+          : r.stops.reduce(
+              (best, v, i) => (Math.abs(v - limit) < Math.abs(r.stops[best] - limit) ? i : best),
+              0,
+            );
       });
       const { x, y, by, show } = before;
       this.state = { ...this.state, stops, x, y, by, show };
@@ -88,12 +94,16 @@ export class App {
 
   follow(state, theme, told = null) {
     if (told) {
-      if (JSON.stringify(told.state) === JSON.stringify(this.state) && told.meta.n === this.meta.n) return;
+      if (JSON.stringify(told.state) === JSON.stringify(this.state) && told.meta.n === this.meta.n)
+        return;
       this.meta = told.meta;
       this.parts = { overview: { key: "old", data: told.overview } };
     }
     this.state = { ...state };
-    if (theme) { this.meta.theme = theme; this.onTheme?.(); }
+    if (theme) {
+      this.meta.theme = theme;
+      this.onTheme?.();
+    }
     this.asked = {};
     this.draw();
     this.sync();
@@ -109,7 +119,15 @@ export class App {
 
   // What an overview depends on; `without` leaves one limit or slider out.
   key(state = this.state) {
-    return JSON.stringify([state.x, state.y, state.by, state.at, state.stops, state.filters, state.show]);
+    return JSON.stringify([
+      state.x,
+      state.y,
+      state.by,
+      state.at,
+      state.stops,
+      state.filters,
+      state.show,
+    ]);
   }
 
   // What a slow part depends on.
@@ -117,7 +135,8 @@ export class App {
     const base = [state.stops, state.filters];
     if (name === "drags") return this.key(state);
     if (name === "distribution") return JSON.stringify([base, state.output, state.x]);
-    if (name === "regions") return JSON.stringify([state.stops, state.filters.filter((f) => f.src !== "box")]);
+    if (name === "regions")
+      return JSON.stringify([state.stops, state.filters.filter((f) => f.src !== "box")]);
     if (name === "run" || name === "first") return JSON.stringify([base, state.run]);
     if (name === "lines") return JSON.stringify([state.filters, this.relative() ? state.stops : 0]);
     return JSON.stringify(base);
@@ -125,13 +144,17 @@ export class App {
 
   // Whether filters name what moves with the limits, so that counts cannot be moved without Python.
   relative() {
-    return this.state.filters.some((f) => f.tests.some((t) => t.outcome || t.kind || t.island !== undefined));
+    return this.state.filters.some((f) =>
+      f.tests.some((t) => t.outcome || t.kind || t.island !== undefined),
+    );
   }
 
   set(changes, { drag = false } = {}) {
     this.trouble = null;
     this.state = { ...this.state, ...changes };
-    if (drag) { this.draw(true); } else this.draw();
+    if (drag) {
+      this.draw(true);
+    } else this.draw();
     this.sync();
   }
 
@@ -165,16 +188,27 @@ export class App {
 
   ask(...names) {
     for (const name of names) this.asked[name] = this.partKey(name);
-    this.say({ state: this.state, want: names, key: JSON.stringify(names.map((n) => [n, this.partKey(n)])) });
+    this.say({
+      state: this.state,
+      want: names,
+      key: JSON.stringify(names.map((n) => [n, this.partKey(n)])),
+    });
   }
 
   askSlow() {
     if (this.flying || this.parts.overview?.key !== this.key()) return this.sync();
     const wanted = new Set(["drags"]);
-    for (const view of this.views) if (view.seen !== false) for (const part of view.parts || []) wanted.add(part);
+    for (const view of this.views)
+      if (view.seen !== false) for (const part of view.parts || []) wanted.add(part);
     if (this.state.run !== null) wanted.add("run");
-    if (this.wantsFirst) { wanted.add("first"); this.wantsFirst = false; delete this.asked.first; }
-    const names = [...wanted].filter((n) => this.asked[n] !== this.partKey(n) && this.parts[n]?.key !== this.partKey(n));
+    if (this.wantsFirst) {
+      wanted.add("first");
+      this.wantsFirst = false;
+      delete this.asked.first;
+    }
+    const names = [...wanted].filter(
+      (n) => this.asked[n] !== this.partKey(n) && this.parts[n]?.key !== this.partKey(n),
+    );
     if (names.length) this.ask(...names);
   }
 
@@ -188,8 +222,12 @@ export class App {
     }
     const own = new Map(JSON.parse(key || "[]"));
     this.parts[name] = { key: own.get(name), data };
-    if (name === "first" && data.run !== null && data.run !== undefined) { this.open(data.run); return; }
-    for (const view of this.views) if ((view.parts || []).includes(name) || view.also?.includes(name)) view.draw();
+    if (name === "first" && data.run !== null && data.run !== undefined) {
+      this.open(data.run);
+      return;
+    }
+    for (const view of this.views)
+      if ((view.parts || []).includes(name) || view.also?.includes(name)) view.draw();
   }
 
   part(name) {
@@ -206,11 +244,17 @@ export class App {
     this.views.push(view);
     if (view.lazy && "IntersectionObserver" in window) {
       view.seen = false;
-      new IntersectionObserver((entries) => {
-        const seen = entries.some((e) => e.isIntersecting);
-        if (seen && !view.seen) { view.seen = true; view.draw(); this.sync(); }
-        else if (!seen) view.seen = false;
-      }, { rootMargin: "200px" }).observe(view.el);
+      new IntersectionObserver(
+        (entries) => {
+          const seen = entries.some((e) => e.isIntersecting);
+          if (seen && !view.seen) {
+            view.seen = true;
+            view.draw();
+            this.sync();
+          } else if (!seen) view.seen = false;
+        },
+        { rootMargin: "200px" },
+      ).observe(view.el);
     }
     return view.el;
   }
@@ -235,7 +279,11 @@ export class App {
     const [x, y, by, at, stops, filters, show] = JSON.parse(known);
     const now = this.state;
     if (x !== now.x || y !== now.y || by !== now.by || show !== now.show) return null;
-    if (JSON.stringify(filters) !== JSON.stringify(now.filters) || stops.length !== now.stops.length) return null;
+    if (
+      JSON.stringify(filters) !== JSON.stringify(now.filters) ||
+      stops.length !== now.stops.length
+    )
+      return null;
     const limits = stops.map((v, k) => (v !== now.stops[k] ? k : -1)).filter((k) => k >= 0);
     const names = [...new Set([...Object.keys(at), ...Object.keys(now.at)])];
     const sliders = names.filter((n) => (at[n] ?? null) !== (now.at[n] ?? null));
@@ -247,20 +295,48 @@ export class App {
   cells() {
     const data = this.part("overview");
     const base = {};
-    for (const name of ["pass", "fail", "error", "pending", "there", "rate", "low", "high", "basis"]) base[name] = unpack(data.cells[name]);
+    for (const name of [
+      "pass",
+      "fail",
+      "error",
+      "pending",
+      "there",
+      "rate",
+      "low",
+      "high",
+      "basis",
+    ])
+      base[name] = unpack(data.cells[name]);
     base.value = data.value;
     if (this.parts.overview.key === this.key()) return { ...base, exact: true };
     const drags = this.parts.drags;
-    if (!drags?.data?.limits || !drags.key || !this.meta.local || this.relative()) return { ...base, exact: false };
+    if (!drags?.data?.limits || !drags.key || !this.meta.local || this.relative())
+      return { ...base, exact: false };
     let way = null;
-    try { way = this.differs(drags.key); } catch { way = null; }
+    try {
+      way = this.differs(drags.key);
+    } catch {
+      way = null;
+    }
     if (!way) return { ...base, exact: false };
     const n = base.pass.length;
     if (way.limit !== undefined) {
-      const cube = unpack(drags.data.limits[way.limit]), other = this.differs(this.parts.overview.key === "old" ? drags.key : this.parts.overview.key);
+      const cube = unpack(drags.data.limits[way.limit]),
+        other = this.differs(
+          this.parts.overview.key === "old" ? drags.key : this.parts.overview.key,
+        );
       if (!cube || !other) return { ...base, exact: false };
-      const stops = this.meta.levers[way.limit].stops.length, stop = this.state.stops[way.limit];
-      const moved = { ...base, pass: new Float64Array(n), fail: new Float64Array(n), low: null, high: null, exact: true, moved: true };
+      const stops = this.meta.levers[way.limit].stops.length,
+        stop = this.state.stops[way.limit];
+      const moved = {
+        ...base,
+        pass: new Float64Array(n),
+        fail: new Float64Array(n),
+        low: null,
+        high: null,
+        exact: true,
+        moved: true,
+      };
       for (let i = 0; i < n; i++) {
         moved.pass[i] = cube[i * stops + stop];
         moved.fail[i] = base.pass[i] + base.fail[i] - moved.pass[i];
@@ -271,7 +347,8 @@ export class App {
     if (way.slider === undefined) return { ...base, exact: false };
     const cube = unpack(drags.data.sliders[way.slider]);
     if (!cube) return { ...base, exact: false };
-    const size = this.meta.params.find((p) => p.name === way.slider).n, at = this.state.at[way.slider] ?? null;
+    const size = this.meta.params.find((p) => p.name === way.slider).n,
+      at = this.state.at[way.slider] ?? null;
     const moved = { ...base, low: null, high: null, exact: true, moved: true };
     const kinds = ["pass", "fail", "pending", "error"];
     for (const kind of kinds) moved[kind] = new Float64Array(n);
@@ -290,15 +367,20 @@ export class App {
     try {
       const way = this.differs(this.parts.overview.key);
       return way && way.limit !== undefined ? way.limit : null;
-    } catch { return null; }
+    } catch {
+      return null;
+    }
   }
 
   // Tallies of the selected runs (of all, where nothing is filtered) as the limits are now.
   tally() {
-    const data = this.part("overview"), base = data.selected || data.all, k = this.movedLimit();
+    const data = this.part("overview"),
+      base = data.selected || data.all,
+      k = this.movedLimit();
     if (k === null) return { ...base, exact: this.parts.overview.key === this.key() };
     const pass = unpack(data.levers[k].passing)[this.state.stops[k]];
-    const known = base.pass + base.fail, fail = known - pass;
+    const known = base.pass + base.fail,
+      fail = known - pass;
     return { ...base, pass, fail, rate: fail / known, low: null, high: null, exact: true };
   }
 
@@ -317,7 +399,8 @@ export class App {
     tip.textContent = "";
     tip.append(...content);
     tip.style.visibility = "visible";
-    const box = this.root.getBoundingClientRect(), own = tip.getBoundingClientRect();
+    const box = this.root.getBoundingClientRect(),
+      own = tip.getBoundingClientRect();
     const left = Math.max(4, Math.min(x - box.left + 14, box.width - own.width - 8));
     let top = y - box.top + 16;
     if (y + own.height + 24 > window.innerHeight) top = y - box.top - own.height - 12;
