@@ -22,7 +22,7 @@ from sweepkit.views.packing import number, pack, plain
 from sweepkit.views.selection import mask_of
 from sweepkit.views.source import BINS, Bools, Source, kept
 
-__all__ = ["Asked", "drags", "held", "map_cells", "overview", "pair_matrix", "sure"]
+__all__ = ["Asked", "drags", "held", "map_cells", "overview", "pair_matrix", "rates", "sure"]
 
 MAX_CUBE = 1_500_000
 """Entries of a cube sent to the browser; beyond, a moved limit is redrawn from here."""
@@ -303,6 +303,18 @@ def held(asked: Asked) -> dict[str, Any]:
         "why": told["why"],
         "method": told["method"],
     }
+
+
+def rates(asked: Asked) -> list[tuple[Coded, NDArray[np.float64]]]:
+    """The failure rate by value of each parameter, the one whose rates spread most first."""
+    t = asked.chosen
+    found = [(p, _by(asked.of, t, p).rate) for p in asked.of.parameters if p.n > 1]
+
+    def spread(one: tuple[Coded, NDArray[np.float64]]) -> float:
+        known = one[1][np.isfinite(one[1])]
+        return float(np.ptp(known)) if len(known) else -1.0
+
+    return sorted(found, key=spread, reverse=True)
 
 
 def _by(of: Source, t: Table, p: Coded) -> Counts:

@@ -20,6 +20,9 @@ __all__ = ["still"]
 
 PASS, ERROR = "#0F7AC0", "#C2185B"
 
+MAX_GROUPED = 200_000
+"""Runs whose kinds are in the table; of more, grouping them would hold up the display."""
+
 
 def still(engine: Engine) -> tuple[str | None, str, str]:
     """PNG as base64 (None without matplotlib), HTML and plain text of the present state."""
@@ -56,7 +59,7 @@ def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: s
         if one.movable
     ]
     rows = []
-    if source.levers:
+    if source.levers and source.table.n <= MAX_GROUPED:
         for row in deeper.kind_table(asked)["rows"][:6]:
             where = f"{row['where']} ({row['lift']:.1f} times)" if row["lift"] else ""
             rows.append(
@@ -184,21 +187,19 @@ def _plain(text: str) -> str:
 
 
 def _strips(ax: Any, asked: figures.Asked) -> None:
-    strips = figures.held(asked)["strips"][:6]
+    found = figures.rates(asked)[:6]
     ax.set_title(
         "Pass rate by value, % (most telling first)", loc="left", fontsize=11, fontweight="bold"
     )
-    ax.set_ylim(len(strips) - 0.4 if strips else 1, -0.6)
-    for k, strip in enumerate(strips):
-        rates = [np.nan if r is None else 1 - r for r in strip["rate"]]
-        place = np.linspace(0, 1, len(rates))
-        ax.plot(place, k + 0.35 - 0.7 * np.array(rates), "o-", color=PASS, ms=3, lw=1)
+    ax.set_ylim(len(found) - 0.4 if found else 1, -0.6)
+    for k, (_, rate) in enumerate(found):
+        ax.plot(np.linspace(0, 1, len(rate)), k - 0.35 + 0.7 * rate, "o-", color=PASS, ms=3, lw=1)
         for level in (-0.35, 0.35):
             ax.axhline(k + level, color="#E7EAEF", lw=0.8, zorder=0)
-    ax.set_yticks(range(len(strips)), [_plain(strip["name"]) for strip in strips])
+    ax.set_yticks(range(len(found)), [_plain(p.name) for p, _ in found])
     ax.set_xticks([0, 1], ["lowest value", "highest"])
     ax.set_xlim(-0.04, 1.04)
-    if not strips:
+    if not found:
         ax.text(0.5, 0.5, "no parameter varies", ha="center", transform=ax.transAxes)
     for side in ("top", "right", "bottom"):
         ax.spines[side].set_visible(False)

@@ -67,9 +67,9 @@ def settled(page: Page, figure: str, wanted: int) -> None:
     """Wait until a figure in the header reads a number, and everything on the screen is for it."""
     page.wait_for_function(
         """([name, wanted]) => {
-            const root = document.querySelector('.sk-explorer')
-                ?? [...document.querySelectorAll('*')].map(one => one.shadowRoot)
-                    .filter(Boolean).map(one => one.querySelector('.sk-explorer')).find(Boolean);
+            const find = one => one.querySelector('.sk-explorer') ?? [...one.querySelectorAll('*')]
+                .map(each => each.shadowRoot).filter(Boolean).map(find).find(Boolean);
+            const root = find(document);
             const text = root?.querySelector(`[data-figure="${name}"]`)?.textContent;
             return text === wanted && root.dataset.key === 'settled'; }""",
         arg=[figure, f"{wanted:,}"],
@@ -108,12 +108,14 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
 
     slider = explorer.locator("input[data-lever^='steps']")
     stops = [int(float(one)) for one in lab.python(STOPS).split()]
+    places = explorer.locator(".card").evaluate_all(PLACES)
     slider.focus()
     for _ in range(40):
         page.keyboard.press("ArrowLeft")
     limit = stops[stops.index(120) - 40]
     moved = failing(runs, limit)
     settled(page, "fail", len(moved))
+    assert explorer.locator(".card").evaluate_all(PLACES) == places, "cards have moved"
     for length, delay in ((0.05, 2), (0.1, 4), (0.5, 4)):
         said = of_cell(runs, moved, length=length, delay=delay)
         label = cell(explorer, length=f"{length} m", delay=f"{delay} steps")
@@ -159,6 +161,7 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
     assert sum(len(str(part)) for part in bundle.values()) < 1_000_000
 
 
+PLACES = "cards => cards.map(one => [one.offsetLeft, one.offsetTop, one.offsetWidth])"
 STOPS = "print(*[one for one in explorer._engine.source.levers if one.what == 'steps'][0].stops)"
 
 

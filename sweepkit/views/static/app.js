@@ -266,7 +266,9 @@ export class App {
       this.frame = 0;
       if (!this.root.clientWidth) return; // not on the screen: it is drawn when it gets a width
       const light = this.pendingDrag;
-      for (const view of this.views) if (!light || view.moves) view.draw(light);
+      for (const view of this.views) {
+        if (view.seen !== false && (!light || view.moves)) view.draw(light);
+      }
       this.root.dataset.drawn = String(Number(this.root.dataset.drawn || 0) + 1);
       this.root.dataset.key = this.parts.overview?.key === this.key() ? "settled" : "moving";
     });
@@ -325,7 +327,7 @@ export class App {
         other = this.differs(
           this.parts.overview.key === "old" ? drags.key : this.parts.overview.key,
         );
-      if (!cube || !other) return { ...base, exact: false };
+      if (!cube || !other || other.slider !== undefined) return { ...base, exact: false };
       const stops = this.meta.levers[way.limit].stops.length,
         stop = this.state.stops[way.limit];
       const moved = {

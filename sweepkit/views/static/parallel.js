@@ -35,9 +35,17 @@ export function parallelView(app) {
       h("span", {}, "thick tick: limit, dark line: open run, dashed: error"),
     ),
   );
+  let painted = 0;
+  let later = 0;
   const shown = { pass: true, fail: true, error: true };
 
   function draw(light) {
+    if (light && performance.now() - painted < 150) {
+      clearTimeout(later); // thousands of lines take their time: not at every step of a drag
+      later = setTimeout(() => draw(), 150);
+      return;
+    }
+    painted = performance.now();
     const data = app.part("lines");
     if (!data) {
       swap(box, h("p", { class: "empty" }, "Sampling …"));
