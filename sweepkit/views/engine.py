@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
 from sweepkit.analysis.outcomes import FAILED, PENDING
-from sweepkit.analysis.table import Table
+from sweepkit.analysis.table import Table, axis_codes
 from sweepkit.views import captions, deeper, figures
 from sweepkit.views.figures import Asked
 from sweepkit.views.levers import on_the_stops_of, with_stop
 from sweepkit.views.record import record
 from sweepkit.views.selection import checked, code_of, mask_of, remapped
-from sweepkit.views.source import Source, judged, kept, marks, source
+from sweepkit.views.source import Source, judged, marks, source
 from sweepkit.views.state import State
 
 __all__ = ["Engine"]
@@ -110,11 +110,25 @@ class Engine:
         return code_of(self.source, self.stops, self.state.filters)
 
     def suggest(self, n: int, goal: Any) -> Suggestion:
-        """Points to run next, within the selected parameters and at the limits in force."""
-        # What came out is what is asked about: filters on outcomes would leave nothing to tell.
-        filters = [f for f in self.state.filters if all("of" in test for test in f["tests"])]
-        mask = mask_of(self.source, self.table, filters)
-        return suggest(kept(self.table, mask), n, goal)
+        """Points to run next, within the selected values and at the limits in force.
+
+        Filters on what came out are left aside: runs of one outcome have no edge.
+        """
+        t = self.table
+        tests = [test for each in self.state.filters for test in each["tests"]]
+        picked: dict[str, NDArray[np.intp]] = {}
+        for test in tests:
+            name = test.get("of")
+            axis = next((k for k, one in enumerate(t.axes) if one and one.name == name), None)
+            if axis is None or "codes" not in test or self.source[name].binned:
+                continue
+            inside = np.flatnonzero(np.isin(axis_codes(t, axis), test["codes"]))
+            picked[name] = np.intersect1d(picked.get(name, inside), inside)
+        if not picked:
+            return suggest(t, n, goal)
+        fails = np.where(t.outcome <= FAILED, t.outcome, np.nan).reshape(t.shape)
+        ds = t.ds.isel(picked)
+        return suggest(ds, n, goal, failed=xr.DataArray(fails, dims=t.dims).isel(picked))
 
     def asked(self) -> Asked:
         """The runs as they are judged, selected and shown now."""

@@ -81,7 +81,7 @@ def _test_mask(of: Source, t: Table, test: Mapping[str, Any]) -> Bools:
     if "kind" in test:
         label = kind_labels(t).get(tuple(test["kind"]))
         return np.zeros(t.n, bool) if label is None else kinds_of(t) == label
-    return islands_of(t) == int(test["island"])
+    return np.asarray(islands_of(t) == int(test["island"]))
 
 
 def kinds_of(t: Table) -> NDArray[np.int64]:
