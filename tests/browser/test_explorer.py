@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-SHOTS = os.environ.get("SWEEPKIT_SHOTS")
+SHOTS = os.environ.get("SWEEPKIT_PICTURES")
 """Folder for pictures of what was tested, if wanted."""
 
 Shoot = Callable[["Locator", str], None]
