@@ -106,21 +106,24 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
     settled(page, "fail", len(failing(runs, 120)))
     shoot(explorer, "lab-light")
 
-    slider = explorer.locator("input[data-lever^='steps']")
-    stops = [int(float(one)) for one in lab.python(STOPS).split()]
+    slider = explorer.locator("input[data-lever^='abs']")
+    stops = [float(one) for one in lab.python(STOPS).split()]
     places = explorer.locator(".card").evaluate_all(PLACES)
     slider.focus()
     for _ in range(40):
         page.keyboard.press("ArrowLeft")
-    limit = stops[stops.index(120) - 40]
-    moved = failing(runs, limit)
+    limit = stops[stops.index(12.0) - 40]
+    moved = failing(runs, 120, limit)
+    assert len(moved) > len(failing(runs, 120)) + 5
     settled(page, "fail", len(moved))
     assert explorer.locator(".card").evaluate_all(PLACES) == places, "cards have moved"
     for length, delay in ((0.05, 2), (0.1, 4), (0.5, 4)):
         said = of_cell(runs, moved, length=length, delay=delay)
         label = cell(explorer, length=f"{length} m", delay=f"{delay} steps")
         assert said in str(label.get_attribute("aria-label"))
-    assert lab.python("print(explorer.state.limits)").strip() == str({"steps >= 120": float(limit)})
+    assert lab.python("print(explorer.state.limits)").strip() == str(
+        {"abs(angle).max(time) <= 12": limit}
+    )
 
     bad = cell(explorer, length="2 m", delay="4 steps")
     bad.click()
@@ -162,7 +165,7 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
 
 
 PLACES = "cards => cards.map(one => [one.offsetLeft, one.offsetTop, one.offsetWidth])"
-STOPS = "print(*[one for one in explorer._engine.source.levers if one.what == 'steps'][0].stops)"
+STOPS = "print(*[one for one in explorer._engine.source.levers if 'abs' in one.what][0].stops)"
 
 
 def test_a_page_is_brushed_and_asks_nothing_of_the_network(

@@ -102,7 +102,9 @@ export function headerView(app) {
             ? "at the declared limits"
             : delta === null
               ? ""
-              : `${delta > 0 ? "+" : "−"}${percent(Math.abs(delta), 1)} points against declared limits`,
+              : Math.abs(delta) < 5e-4
+                ? "as at the declared limits"
+                : `${delta > 0 ? "+" : "−"}${percent(Math.abs(delta), 1)} points against declared limits`,
       ),
     );
     swap(
