@@ -51,6 +51,7 @@ _HOMES = {
     "ecdf": "views.ecdf",
     "explain": "analysis",
     "export": "export",
+    "explore": "views.explorer",
     "failed": "reading",
     "failure_interval": "analysis",
     "failure_map": "views.failure_map",
@@ -206,6 +207,7 @@ if TYPE_CHECKING:
     from sweepkit.vectorized import Vectorized as Vectorized
     from sweepkit.vectorized import vectorized as vectorized
     from sweepkit.views.ecdf import ecdf as ecdf
+    from sweepkit.views.explorer import explore as explore
     from sweepkit.views.failure_map import failure_map as failure_map
     from sweepkit.views.fan import fan as fan
     from sweepkit.views.how_sure import how_sure as how_sure

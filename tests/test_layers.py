@@ -144,7 +144,23 @@ SHARED = {
         "unrefined",
         "worth",
     },
-    "views": {"drawing", "maps", "progress"},
+    "views": {
+        "bundle",
+        "captions",
+        "deeper",
+        "drawing",
+        "engine",
+        "figures",
+        "levers",
+        "maps",
+        "packing",
+        "progress",
+        "record",
+        "selection",
+        "source",
+        "state",
+        "still",
+    },
 }
 """Modules in a folder of plugs that its plugs stand on; else a plug knows no sibling."""
 
@@ -158,6 +174,7 @@ HEAVY = {
     "ipywidgets",
     "matplotlib",
     "panel",
+    "panel_material_ui",
 }
 MAY_BE_HEAVY = {"executors", "views"}
 
@@ -172,6 +189,7 @@ FOREIGN = {
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "joblib": {"executors", "fleet", "member"},
+    "param": {"views"},
     "psutil": {"executors", "fleet", "pool"},
     "pyarrow": {"export"},
     "sklearn": {"analysis"},

@@ -1,0 +1,112 @@
+"""The explorer as a web page: the same module as in a notebook, inside a Panel page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import panel as pn
+import param
+import xarray as xr
+from panel_material_ui.template.base import Page
+
+from sweepkit.views.bundle import module
+from sweepkit.views.engine import Engine
+
+__all__ = ["component", "page", "serve"]
+
+
+class Component(pn.custom.AnyWidgetComponent):
+    """The explorer's module in a Panel page; what it says travels in two strings."""
+
+    _esm = module()
+    first = param.String(default="")
+    views = param.List(default=[])
+    ask = param.String(default="")
+
+
+def component(engine: Engine) -> pn.viewable.Viewable:
+    """An engine's explorer for a Panel layout."""
+    shown = Component(first=json.dumps(engine.first()), sizing_mode="stretch_width")
+    document = pn.state.curdoc
+
+    def tell(message: dict[str, Any]) -> None:
+        if document is not None and document.session_context is not None:
+            document.add_next_tick_callback(partial(shown.send, message))
+        else:
+            shown.send(message)
+
+    def heard(event: Any) -> None:
+        engine.handle(json.loads(event.new))
+
+    engine.listen(tell)
+    shown.param.watch(heard, "ask")
+    engine.follow()
+    if document is not None and document.session_context is not None:
+        document.on_session_destroyed(lambda _context: engine.close())
+    return shown
+
+
+def page(
+    ds: xr.Dataset | str | os.PathLike[str],
+    *,
+    requirements: Any = None,
+    replay: Callable[[int], Any] | None = None,
+    theme: str = "auto",
+) -> pn.viewable.Viewable:
+    """A page that explores a sweep, to be served by Panel.
+
+    Parameters
+    ----------
+    ds, requirements, replay
+        As of `sweepkit.views.explorer.explore`.
+    theme : {"auto", "light", "dark"}
+        "auto" follows the browser's preference.
+
+    Returns
+    -------
+    Page
+        Its title is the name of the sweep; ``.servable()`` puts it up.
+
+    Raises
+    ------
+    ValueError
+        If there are no runs to show, or a requirement does not fit.
+    """
+    engine = Engine(ds, requirements=requirements, replay=replay)
+    engine.state.theme = theme
+    made: pn.viewable.Viewable = Page(
+        title=engine.source.name,
+        main=[component(engine)],
+        dark_theme=theme == "dark",
+        theme_config={
+            "light": {"palette": {"primary": {"main": "#18202B"}}},
+            "dark": {"palette": {"primary": {"main": "#98A4B3"}}},
+        },
+    )
+    return made
+
+
+def serve(
+    ds: xr.Dataset | str | os.PathLike[str],
+    *,
+    requirements: Any = None,
+    port: int = 0,
+    show: bool = True,
+) -> Any:
+    """Serve the page on this machine alone, until it is interrupted.
+
+    Parameters
+    ----------
+    ds, requirements
+        As of `page`.
+    port : int
+        0 for any that is free.
+    show : bool
+        Whether to open a browser.
+    """
+    made = partial(page, ds, requirements=requirements)
+    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show)

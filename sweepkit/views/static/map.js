@@ -1,0 +1,525 @@
+// The failure map: any two parameters, what runs say in each cell, and the runs of a cell on a click.
+import { edges, h, hatch, percent, s, short, swap, united } from "./draw.js";
+import {
+  cellAxes,
+  cellImage,
+  cellMarks,
+  cellPlace,
+  cellTip,
+  cellWords,
+  colourScale,
+  labelsTurned,
+  mapLegend,
+  openRing,
+  pickedBy,
+  unevenValues,
+} from "./cells.js";
+
+const MANY = 2500; // cells drawn one by one; more become a picture
+
+export function mapView(app) {
+  const one = h("button", { type: "button", onclick: () => app.set({ by: "" }) }, "One map");
+  const many = h(
+    "button",
+    { type: "button", onclick: () => app.set({ by: firstFree() }) },
+    "Small multiples",
+  );
+  const selects = h("span", { class: "ctl" }),
+    about = h("span", { class: "ctl about" }),
+    sliders = h("div", { class: "sliders" });
+  const plot = h("div", { class: "plot" }),
+    legend = h("div", { class: "legend" }),
+    why = h("p", { class: "empty", hidden: true });
+  const el = h(
+    "section",
+    { class: "card map-card", data: { view: "map" } },
+    h(
+      "div",
+      { class: "head" },
+      h("h2", {}, "Failure map"),
+      h("span", { class: "seg", role: "group", "aria-label": "Layout" }, one, many),
+    ),
+    h("div", { class: "row2" }, selects, about),
+    plot,
+    legend,
+    why,
+    sliders,
+  );
+  let madeFor = "";
+
+  const several = () => app.meta.params.filter((p) => p.n > 1);
+  const firstFree = () =>
+    several().find((p) => p.name !== app.state.x && p.name !== app.state.y && p.n <= 12)?.name ||
+    "";
+
+  function choose(axis, name) {
+    const { x, y, by } = app.state,
+      next = { x, y, by };
+    for (const other of ["x", "y", "by"])
+      if (other !== axis && next[other] === name && name) next[other] = next[axis];
+    next[axis] = name;
+    if (!next.x) [next.x, next.y] = [next.y, ""];
+    app.set(next);
+  }
+
+  function controls() {
+    const { x, y, by, show } = app.state,
+      key = JSON.stringify([
+        x,
+        y,
+        by,
+        show,
+        app.meta.params.map((p) => [p.name, p.n]),
+        app.meta.outputs,
+      ]);
+    if (key === madeFor) return;
+    madeFor = key;
+    const names = several().map((p) => p.name),
+      focus = el.getRootNode().activeElement,
+      kept = el.contains(focus) ? focus.dataset.axis || focus.dataset.slider : null;
+    const select = (axis, value, none, label) =>
+      h(
+        "select",
+        {
+          class: "btn",
+          "aria-label": label,
+          data: { axis },
+          onchange: (e) => choose(axis, e.target.value),
+        },
+        none ? h("option", { value: "" }, "none") : null,
+        (names.includes(value) || !value ? names : [value, ...names]).map((n) =>
+          h("option", { value: n, selected: n === value }, n),
+        ),
+      );
+    const shows = [
+      ["rate", "failure rate"],
+      ["status", "status"],
+      ...app.meta.levers
+        .filter((r) => r.movable)
+        .map((r) => [`margin:${r.name}`, `margin of ${r.what}`]),
+      ...app.meta.outputs.map(([n]) => [`output:${n}`, `mean ${n}`]),
+    ];
+    swap(
+      selects,
+      h("label", {}, "x ", select("x", x, false, "x axis")),
+      h("label", {}, "y ", select("y", y, true, "y axis")),
+      by ? h("label", {}, "by ", select("by", by, true, "multiples by")) : null,
+      h(
+        "label",
+        {},
+        "colour ",
+        h(
+          "select",
+          {
+            class: "btn",
+            "aria-label": "colour",
+            data: { axis: "show" },
+            onchange: (e) => app.set({ show: e.target.value }),
+          },
+          shows.map(([v, t]) => h("option", { value: v, selected: v === show }, t)),
+        ),
+      ),
+    );
+    one.setAttribute("aria-pressed", String(!by));
+    many.setAttribute("aria-pressed", String(Boolean(by)));
+    many.disabled = !by && !firstFree();
+    const rest = several().filter((p) => ![x, y, by].includes(p.name));
+    swap(
+      sliders,
+      rest.map((p) => {
+        const said = h("span", { class: "said" });
+        const input = h("input", {
+          type: "range",
+          min: -1,
+          max: p.n - 1,
+          step: 1,
+          data: { slider: p.name, lmSuppressShortcuts: "true" },
+          "aria-label": `${p.name}: left end averages over all values`,
+          oninput: () => {
+            app.dragging = true;
+            slide(p, Number(input.value));
+          },
+          onchange: () => {
+            app.dragging = false;
+            app.draw();
+          },
+        });
+        return h(
+          "label",
+          { class: "slice", data: { name: p.name } },
+          h("span", { class: "nm" }, p.name),
+          input,
+          said,
+        );
+      }),
+    );
+    if (kept)
+      el.querySelector(
+        `[data-axis="${CSS.escape(kept)}"], [data-slider="${CSS.escape(kept)}"]`,
+      )?.focus({ preventScroll: true });
+  }
+
+  function slide(p, code) {
+    const at = { ...app.state.at };
+    if (code < 0) delete at[p.name];
+    else at[p.name] = code;
+    app.set({ at }, { drag: true });
+  }
+
+  function slices() {
+    const over = [];
+    for (const node of sliders.children) {
+      const p = app.param(node.dataset.name),
+        code = app.state.at[p.name] ?? -1,
+        input = node.querySelector("input");
+      if (Number(input.value) !== code) input.value = code;
+      const text = code < 0 ? "averaged" : united((p.full || p.labels)[code], p.units);
+      node.querySelector(".said").textContent = text;
+      input.setAttribute("aria-valuetext", text);
+      if (code < 0) over.push(p.name);
+    }
+    const text = over.length ? `averaged over ${over.join(", ")}` : "";
+    about.textContent = text;
+    about.title = text;
+  }
+
+  function draw() {
+    controls();
+    slices();
+    const x = app.param(app.state.x),
+      y = app.param(app.state.y),
+      by = app.param(app.state.by);
+    const cells = app.cells();
+    plot.dataset.exact = String(cells.exact);
+    const wide = Math.max(260, plot.clientWidth || 500);
+    const focus = plot.getRootNode().activeElement?.closest?.(".hit"),
+      at = focus && plot.contains(focus) ? focus.dataset.i : null;
+    const hatched = hatch();
+    const panels = by ? by.n : 1,
+      across = by ? (panels > 4 && wide > 640 ? 3 : panels > 1 ? 2 : 1) : 1;
+    const left = y
+        ? Math.min(100, 34 + 6.4 * Math.max(...y.labels.map((t) => Math.min(12, t.length))))
+        : 12,
+      gap = 14;
+    const w = (wide - left - 8 - gap * (across - 1)) / across;
+    const rows = Math.ceil(panels / across);
+    const tall = !y
+      ? 70
+      : by
+        ? Math.max(90, Math.min(190, 280 / Math.min(rows, 2)))
+        : Math.max(120, Math.min(300, 60 * y.n + 60));
+    const head = by ? 20 : 4,
+      foot = 24,
+      step = tall + head + foot;
+    const turned = labelsTurned(x, w);
+    const below = turned ? 44 : 0;
+    const height = rows * (step + below) + 20;
+    const svg = s(
+      "svg",
+      {
+        width: wide,
+        height,
+        role: "group",
+        "aria-label": `${cells.value ? cells.value.name : "failure rate"} over ${x.name}${y ? ` and ${y.name}` : ""}`,
+      },
+      hatched.defs,
+    );
+    const scale = colourScale(app, cells);
+    for (let z = 0; z < panels; z++) {
+      const ox = left + (z % across) * (w + gap),
+        oy = Math.floor(z / across) * (step + below) + head;
+      svg.append(
+        panel({
+          x,
+          y,
+          by,
+          z,
+          w,
+          tall,
+          ox,
+          oy,
+          cells,
+          scale,
+          url: hatched.url,
+          first: z % across === 0,
+          turned,
+          small: Boolean(by),
+        }),
+      );
+    }
+    const mid = left + (wide - left) / 2;
+    const title = (p, scaled) => `${p.name}${p.units ? `, ${p.units}` : ""}${scaled}`;
+    const ex = edges(x, w),
+      ey = y ? edges(y, tall) : null;
+    const note = (e, p) => (e.log ? " (log)" : e.even && unevenValues(p) ? " (not to scale)" : "");
+    svg.append(
+      s(
+        "text",
+        { x: mid, y: height - 4, "text-anchor": "middle", class: "axis" },
+        title(x, note(ex, x)),
+      ),
+    );
+    if (y)
+      svg.append(
+        s(
+          "text",
+          {
+            transform: `translate(11 ${(height - 20) / 2}) rotate(-90)`,
+            "text-anchor": "middle",
+            class: "axis",
+          },
+          title(y, note(ey, y)),
+        ),
+      );
+    swap(plot, svg);
+    if (at !== null) plot.querySelector(`.hit[data-i="${at}"]`)?.focus({ preventScroll: true });
+    else {
+      const first = plot.querySelector(".hit");
+      if (first) first.setAttribute("tabindex", "0");
+    }
+    swap(legend, mapLegend(app, cells, scale, hatched.url));
+    empty(cells);
+  }
+
+  function empty(cells) {
+    const sum = (name) => cells[name].reduce((a, b) => a + b, 0),
+      pass = sum("pass"),
+      fail = sum("fail"),
+      error = sum("error"),
+      pending = sum("pending"),
+      known = pass + fail;
+    let text = "";
+    if (!known && !error && !pending)
+      text = app.state.filters.length
+        ? "No run matches all filters; remove one."
+        : "No run is at these values of the sliders.";
+    else if (!known && error)
+      text = "No run has finished with outputs: all that ended errored. Kinds, below, says how.";
+    else if (!known) text = "No run has finished yet, so there is no rate to show.";
+    else if (!cells.value && app.meta.levers.length && !fail)
+      text = "Every finished run passes. Move a limit above to see where runs come close.";
+    else if (!cells.value && app.meta.levers.length && !pass)
+      text =
+        "Every finished run fails. Move a limit above, or colour by margin, to see which come close.";
+    else if (!cells.value && !app.meta.levers.length)
+      text = "Nothing says which runs fail, so every finished run counts as passing.";
+    if (cells.value && cells.value.low === null)
+      text = `${cells.value.name} has no number in any finished run.`;
+    why.textContent = text;
+    why.hidden = !text;
+  }
+
+  function panel({ x, y, by, z, w, tall, ox, oy, cells, scale, url, first, turned, small }) {
+    const ex = edges(x, w),
+      ey = y ? edges(y, tall) : { e: [0, 1], c: [0.5] };
+    const nx = x.n,
+      ny = y ? y.n : 1,
+      group = s("g", { transform: `translate(${ox},${oy})` });
+    const picture = nx * ny > MANY;
+    const run = app.part("run"),
+      open =
+        run && app.state.run === run.run
+          ? Object.fromEntries(run.point.map((p) => [p.name, p.code]))
+          : null;
+    const picked = app.state.filters.find((f) => f.src === "map");
+    const gap = small || w / nx < 12 ? 0.5 : 1;
+    if (picture) group.append(cellImage(el, cells, scale, z, nx, ny, w, tall, ex, ey));
+    let tallies = [0, 0];
+    for (let j = 0; j < ny; j++) {
+      for (let i = 0; i < nx; i++) {
+        const c = (z * ny + j) * nx + i;
+        const X = ex.e[i] * w,
+          W = (ex.e[i + 1] - ex.e[i]) * w,
+          Y = tall - ey.e[j + 1] * tall,
+          H = (ey.e[j + 1] - ey.e[j]) * tall;
+        tallies[0] += cells.fail[c];
+        tallies[1] += cells.pass[c] + cells.fail[c];
+        if (picture) continue;
+        const box = {
+          X: X + gap / 2,
+          Y: Y + gap / 2,
+          W: Math.max(0.5, W - gap),
+          H: Math.max(0.5, H - gap),
+        };
+        cellMarks(group, cells, scale, c, box, url, small);
+        if (picked && pickedBy(picked, x, y, by, i, j, z)) {
+          group.append(
+            s("rect", {
+              x: X + 1.5,
+              y: Y + 1.5,
+              width: Math.max(1, W - 3),
+              height: Math.max(1, H - 3),
+              fill: "none",
+              stroke: "var(--sk-halo)",
+              "stroke-width": 5,
+            }),
+            s("rect", {
+              x: X + 1,
+              y: Y + 1,
+              width: Math.max(1, W - 2),
+              height: Math.max(1, H - 2),
+              fill: "none",
+              stroke: "var(--sk-ink)",
+              "stroke-width": 2,
+            }),
+          );
+        }
+        if (
+          open &&
+          open[x.name] === i &&
+          (!y || open[y.name] === j) &&
+          (!by || open[by.name] === z)
+        )
+          group.append(openRing(X, Y, W, H));
+        group.append(hit(x, y, by, cells, scale, c, i, j, z, X, Y, W, H));
+      }
+    }
+    if (picture) group.append(sheet(x, y, by, cells, scale, z, w, tall, ex, ey));
+    group.append(cellAxes(x, y, ex, ey, w, tall, first, turned, small));
+    if (by) {
+      const known = tallies[1];
+      group.append(
+        s(
+          "text",
+          { x: 0, y: -6, class: "panel" },
+          short(`${by.name} ${united(by.labels[z], by.units)}`, Math.floor(w / 7)),
+        ),
+      );
+      if (w > 150)
+        group.append(
+          s(
+            "text",
+            { x: w, y: -6, "text-anchor": "end" },
+            known ? `${percent(tallies[0] / known)} % fail` : "not run",
+          ),
+        );
+    }
+    return group;
+  }
+
+  function hit(x, y, by, cells, scale, c, i, j, z, X, Y, W, H) {
+    const key = `${z}-${j}-${i}`;
+    const node = s("rect", {
+      class: "hit",
+      x: X,
+      y: Y,
+      width: W,
+      height: H,
+      fill: "transparent",
+      tabindex: -1,
+      role: "button",
+      "data-i": key,
+      "data-x": i,
+      "data-y": j,
+      "data-lm-suppress-shortcuts": "true",
+      "aria-label": cellWords(x, y, by, i, j, z, cells, c),
+    });
+    const describe = (e) => {
+      const b = node.getBoundingClientRect();
+      app.tip(
+        e.clientX ?? b.x + b.width / 2,
+        e.clientY ?? b.y + b.height / 2,
+        ...cellTip(app, x, y, by, i, j, z, cells, c, scale),
+      );
+    };
+    node.addEventListener("mousemove", describe);
+    node.addEventListener("mouseleave", () => app.untip());
+    node.addEventListener("focus", () => {
+      if (node.matches(":focus-visible")) describe({});
+    });
+    node.addEventListener("blur", () => app.untip());
+    node.addEventListener("click", () => pick(x, y, by, i, j, z));
+    node.addEventListener("keydown", (e) => steer(e, node, x, y, by, i, j, z));
+    return node;
+  }
+
+  function steer(e, node, x, y, by, i, j, z) {
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+    if (e.key === "Enter" || e.key === " ") {
+      e.preventDefault();
+      pick(x, y, by, i, j, z);
+      return;
+    }
+    if (!moves[e.key]) return;
+    e.preventDefault();
+    e.stopPropagation();
+    const [a, b] = moves[e.key];
+    const next =
+      plot.querySelector(`.hit[data-i="${z}-${j + b}-${i + a}"]`) ||
+      (a && plot.querySelector(`.hit[data-i="${z + a}-${j}-${a > 0 ? 0 : x.n - 1}"]`));
+    if (!next) return;
+    node.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  }
+
+  function pick(x, y, by, i, j, z) {
+    app.untip();
+    const picked = app.state.filters.find((f) => f.src === "map");
+    if (picked && pickedBy(picked, x, y, by, i, j, z)) {
+      app.unfilter((f) => f.src === "map");
+      return;
+    }
+    const tests = [{ of: x.name, codes: [i] }];
+    if (y) tests.push({ of: y.name, codes: [j] });
+    if (by) tests.push({ of: by.name, codes: [z] });
+    app.filter(
+      { src: "map", text: cellPlace(x, y, by, i, j, z).join(", "), tests },
+      { open: true },
+    );
+  }
+
+  function sheet(x, y, by, cells, scale, z, w, tall, ex, ey) {
+    const node = s("rect", {
+      class: "hit",
+      width: w,
+      height: tall,
+      fill: "transparent",
+      tabindex: 0,
+      role: "application",
+      "data-i": `${z}-sheet`,
+      "data-lm-suppress-shortcuts": "true",
+      "aria-label": `${x.name} by ${y ? y.name : ""}: arrows move between cells, Enter picks`,
+    });
+    const ny = y ? y.n : 1;
+    let here = [0, 0];
+    const find = (e) => {
+      const b = node.getBoundingClientRect(),
+        u = (e.clientX - b.x) / b.width,
+        v = 1 - (e.clientY - b.y) / b.height;
+      return [
+        Math.max(0, ex.e.findIndex((t) => t > u) - 1),
+        Math.max(0, ey.e.findIndex((t) => t > v) - 1),
+      ];
+    };
+    const tell = ([i, j], px, py) =>
+      app.tip(px, py, ...cellTip(app, x, y, by, i, j, z, cells, (z * ny + j) * x.n + i, scale));
+    node.addEventListener("mousemove", (e) => {
+      here = find(e);
+      tell(here, e.clientX, e.clientY);
+    });
+    node.addEventListener("mouseleave", () => app.untip());
+    node.addEventListener("click", (e) => {
+      const [i, j] = find(e);
+      pick(x, y, by, i, j, z);
+    });
+    node.addEventListener("keydown", (e) => {
+      const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+      if (e.key === "Enter") {
+        pick(x, y, by, here[0], here[1], z);
+        return;
+      }
+      if (!moves[e.key]) return;
+      e.preventDefault();
+      here = [
+        Math.max(0, Math.min(x.n - 1, here[0] + moves[e.key][0])),
+        Math.max(0, Math.min(ny - 1, here[1] + moves[e.key][1])),
+      ];
+      const b = node.getBoundingClientRect();
+      tell(here, b.x + ex.c[here[0]] * b.width, b.y + (1 - ey.c[here[1]]) * b.height);
+    });
+    return node;
+  }
+
+  return { el, draw, moves: true, also: ["drags", "run"] };
+}

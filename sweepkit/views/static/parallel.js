@@ -1,0 +1,431 @@
+// Parallel coordinates: runs as lines; a brush on an axis filters; the rarest outcome is drawn last.
+import {
+  canvas,
+  colours,
+  count,
+  edges,
+  figure,
+  glyph,
+  h,
+  plural,
+  s,
+  short,
+  swap,
+  unpack,
+  united,
+} from "./draw.js";
+
+const H = 216,
+  TOP = 34,
+  FOOT = 22;
+
+export function parallelView(app) {
+  const note = h("span", { class: "xs muted note" }),
+    toggles = h("span", { class: "toggles" }),
+    box = h("div", { class: "lines" });
+  const el = h(
+    "section",
+    { class: "card wide lines-card", data: { view: "parallel" } },
+    h("div", { class: "head" }, h("h2", {}, "Parallel coordinates"), note, toggles),
+    box,
+    h(
+      "div",
+      { class: "lines-foot xs muted" },
+      h("span", {}, "drag on an axis to brush, click it to clear; click a line to open its run"),
+      h("span", {}, "thick tick: limit, dark line: open run, dashed: error"),
+    ),
+  );
+  let painted = 0;
+  let later = 0;
+  const shown = { pass: true, fail: true, error: true };
+
+  function draw(light) {
+    if (light && performance.now() - painted < 150) {
+      clearTimeout(later); // thousands of lines take their time: not at every step of a drag
+      later = setTimeout(() => draw(), 150);
+      return;
+    }
+    painted = performance.now();
+    const data = app.part("lines");
+    if (!data) {
+      swap(box, h("p", { class: "empty" }, "Sampling …"));
+      return;
+    }
+    if (!data.runs) {
+      swap(box, h("p", { class: "empty" }, data.why));
+      return;
+    }
+    const focus = box.getRootNode().activeElement,
+      at = box.contains(focus) ? focus.dataset.axis : null;
+    const axes = layout(data);
+    const outcome = outcomes(data),
+      selected = unpack(data.selected),
+      n = outcome.length;
+    const tally = { pass: 0, fail: 0, error: 0 };
+    let inside = 0;
+    for (let i = 0; i < n; i++)
+      if (selected[i]) {
+        inside++;
+        if (outcome[i] in tally) tally[outcome[i]]++;
+      }
+    if (!light) {
+      note.textContent =
+        n < data.total
+          ? `${count(n)} of ${plural(data.total, "run")} drawn, sampled by outcome; ${count(inside)} selected`
+          : `${plural(inside, "run")} of ${count(data.total)} drawn, none sampled away`;
+      swap(
+        toggles,
+        ["pass", "fail", "error"].map((k) =>
+          h(
+            "button",
+            {
+              class: "tog",
+              type: "button",
+              "aria-pressed": String(shown[k]),
+              "aria-label": `${k}: ${tally[k]} lines`,
+              data: { k },
+              onclick: () => {
+                shown[k] = !shown[k];
+                draw();
+              },
+            },
+            glyph(k),
+            `${k} `,
+            h("b", {}, count(tally[k])),
+          ),
+        ),
+      );
+    }
+    const width = Math.max(300, box.clientWidth || 800),
+      made = canvas(width, H + TOP + FOOT);
+    paint(made.context, axes, outcome, selected, tally);
+    const svg = overlay(axes, width);
+    box.style.height = `${H + TOP + FOOT}px`;
+    swap(box, made.node, svg);
+    made.node.setAttribute("aria-hidden", "true");
+    svg.addEventListener("click", (e) => near(e, svg, axes, outcome, selected, data));
+    if (at) box.querySelector(`[data-axis="${CSS.escape(at)}"]`)?.focus({ preventScroll: true });
+  }
+
+  function outcomes(data) {
+    const base = unpack(data.base),
+      levers = data.levers.map(unpack),
+      found = new Array(base.length);
+    for (let i = 0; i < base.length; i++) {
+      if (base[i] === 2) found[i] = "pending";
+      else if (base[i] >= 3) found[i] = "error";
+      else
+        found[i] = levers.every((codes, k) =>
+          app.meta.levers[k].rising
+            ? codes[i] > app.state.stops[k]
+            : codes[i] <= app.state.stops[k],
+        )
+          ? "pass"
+          : "fail";
+    }
+    return found;
+  }
+
+  function layout(data) {
+    const width = Math.max(300, box.clientWidth || 800),
+      axes = [];
+    for (const p of app.meta.params) {
+      if (p.n < 2 || !data.codes[p.name]) continue;
+      const codes = unpack(data.codes[p.name]),
+        c = edges(p, H).c,
+        y = c.map((u) => TOP + (1 - (0.04 + 0.92 * u)) * H);
+      axes.push({
+        p,
+        name: p.name,
+        units: p.units,
+        y: (i) => y[codes[i]],
+        at: y,
+        labels: p.labels,
+      });
+    }
+    for (const a of data.axes) {
+      const values = unpack(a.values),
+        lever = app.meta.levers.findIndex((r) => r.what === a.what && r.movable);
+      const f = (v) => TOP + (1 - (0.04 + 0.92 * ((v - a.low) / (a.high - a.low)))) * H;
+      axes.push({
+        a,
+        name: a.name,
+        units: a.units,
+        lever,
+        y: (i) => (Number.isNaN(values[i]) ? TOP + H + 8 : f(values[i])),
+        f,
+      });
+    }
+    const kinds = ["error", "fail", "pass"];
+    axes.push({
+      status: true,
+      name: "status",
+      units: "",
+      of: (o) => TOP + H * (1 - (0.15 + 0.35 * Math.max(0, kinds.indexOf(o)))),
+    });
+    const room = 34,
+      step = axes.length > 1 ? (width - 2 * room - 40) / (axes.length - 1) : 0;
+    axes.forEach((axis, k) => {
+      axis.x = room + k * step;
+      axis.step = step;
+    });
+    return axes;
+  }
+
+  function paint(g, axes, outcome, selected, tally) {
+    const tint = colours(app.root),
+      run = app.state.run,
+      n = outcome.length;
+    const spread = (i, k) => (((i * 2654435761) >>> (k % 7)) % 1000) / 1000 - 0.5;
+    const trace = (i) => {
+      g.beginPath();
+      axes.forEach((axis, k) => {
+        let y = axis.status ? axis.of(outcome[i]) + 26 * spread(i, 3) : axis.y(i);
+        if (axis.p && axis.p.n <= 24) y += Math.min(9, (0.5 * H) / axis.p.n) * spread(i, k);
+        if (!k) g.moveTo(axis.x, y);
+        else {
+          const last = axes[k - 1].x,
+            mid = (last + axis.x) / 2;
+          g.bezierCurveTo(mid, before, mid, y, axis.x, y);
+        }
+        before = y;
+      });
+      g.stroke();
+    };
+    let before = 0;
+    g.lineWidth = 1;
+    const outside = [],
+      groups = { pass: [], fail: [], error: [] };
+    for (let i = 0; i < n; i++) {
+      if (outcome[i] === "pending" || shown[outcome[i]] === false) continue;
+      if (!selected[i]) outside.push(i);
+      else groups[outcome[i]].push(i);
+    }
+    g.strokeStyle = tint.pending;
+    g.globalAlpha = 0.12;
+    for (const i of outside.slice(0, 1500)) trace(i);
+    const order = Object.keys(groups).sort((a, b) => tally[b] - tally[a]);
+    for (const kind of order) {
+      g.strokeStyle = kind === "error" ? tint["error-text"] : tint[kind];
+      g.globalAlpha = Math.max(0.07, Math.min(0.85, 60 / Math.max(1, groups[kind].length)));
+      g.setLineDash(kind === "error" ? [5, 3] : []);
+      for (const i of groups[kind]) trace(i);
+    }
+    g.setLineDash([]);
+    const data = app.part("lines"),
+      runs = unpack(data.runs),
+      open = run === null ? -1 : runs.indexOf(run);
+    if (open >= 0) {
+      g.globalAlpha = 1;
+      g.strokeStyle = tint.halo;
+      g.lineWidth = 5;
+      trace(open);
+      g.strokeStyle = tint.ink;
+      g.lineWidth = 2;
+      trace(open);
+    }
+    g.globalAlpha = 1;
+  }
+
+  function overlay(axes, width) {
+    const svg = s("svg", { width, height: H + TOP + FOOT });
+    axes.forEach((axis) => {
+      const g = s("g", { class: "ax", transform: `translate(${axis.x},0)` }),
+        most = Math.max(5, Math.floor(axis.step / 6.6));
+      g.append(
+        s("text", { y: 11, "text-anchor": "middle", class: "strong" }, short(axis.name, most)),
+        s("text", { y: 24, "text-anchor": "middle" }, axis.units || ""),
+      );
+      g.append(s("path", { d: `M0 ${TOP}V${TOP + H}`, stroke: "var(--sk-edge)" }));
+      if (axis.status) {
+        for (const kind of ["pass", "fail", "error"]) {
+          const mark = glyph(kind, 12);
+          mark.setAttribute("x", 10);
+          mark.setAttribute("y", axis.of(kind) - 6);
+          g.append(mark, s("text", { x: 26, y: axis.of(kind) + 4 }, kind));
+        }
+        svg.append(g);
+        return;
+      }
+      if (axis.p) {
+        let last = Infinity;
+        axis.at.forEach((y, i) => {
+          if (last - y < 12) return;
+          last = y;
+          g.append(label(-6, y + 4, short(axis.labels[i], 8)));
+        });
+      } else {
+        for (const v of [axis.a.low, (axis.a.low + axis.a.high) / 2, axis.a.high])
+          g.append(label(-6, axis.f(v) + 4, figure(v, 3)));
+        g.append(label(-6, TOP + H + 12, "none"));
+        if (axis.lever >= 0) {
+          const limit = app.meta.levers[axis.lever].stops[app.state.stops[axis.lever]],
+            y = axis.f(limit);
+          if (y >= TOP - 2 && y <= TOP + H + 2)
+            g.append(s("path", { d: `M-9 ${y}H9`, stroke: "var(--sk-ink)", "stroke-width": 3 }));
+        }
+      }
+      g.append(brush(axis));
+      svg.append(g);
+    });
+    return svg;
+  }
+
+  const label = (x, y, text) => s("text", { x, y, "text-anchor": "end", class: "halo" }, text);
+
+  const current = (axis) => app.state.filters.find((f) => f.src === "brush" && f.on === axis.name);
+
+  function span(axis) {
+    const filter = current(axis);
+    if (!filter) return null;
+    const t = filter.tests[0];
+    if (t.codes) {
+      const half = axis.p.n > 1 ? H / axis.p.n / 3 : 8,
+        ys = t.codes.map((c) => axis.at[c]);
+      return [Math.min(...ys) - half, Math.max(...ys) + half];
+    }
+    return [axis.f(t.high), axis.f(t.low)];
+  }
+
+  function commit(axis, top, foot) {
+    if (axis.p) {
+      const codes = axis.at
+        .map((y, i) => (y >= top - 1 && y <= foot + 1 ? i : -1))
+        .filter((i) => i >= 0);
+      if (!codes.length) {
+        app.unfilter((f) => f.src === "brush" && f.on === axis.name);
+        return;
+      }
+      const name = (c) => axis.labels[c],
+        ends =
+          codes.length > 1
+            ? `${name(codes[0])} to ${name(codes[codes.length - 1])}`
+            : name(codes[0]);
+      app.filter({
+        src: "brush",
+        on: axis.name,
+        text: `${axis.name} ${united(ends, axis.units)}`,
+        tests: [{ of: axis.name, codes }],
+      });
+      return;
+    }
+    const { low, high } = axis.a,
+      back = (y) => low + ((1 - (y - TOP) / H - 0.04) / 0.92) * (high - low);
+    const a = Math.max(back(foot), low),
+      b = Math.min(back(top), high);
+    app.filter({
+      src: "brush",
+      on: axis.name,
+      text: `${axis.name} ${united(`${figure(a)} to ${figure(b)}`, axis.units)}`,
+      tests: [{ output: axis.a.what, low: a, high: b }],
+    });
+  }
+
+  function brush(axis) {
+    const found = span(axis),
+      g = s("g", {});
+    const drawn = s("rect", {
+      x: -7,
+      width: 14,
+      y: found ? found[0] : 0,
+      height: found ? Math.max(4, found[1] - found[0]) : 0,
+      fill: "var(--sk-ink)",
+      "fill-opacity": 0.12,
+      stroke: "var(--sk-ink)",
+      "stroke-width": found ? 1.5 : 0,
+    });
+    const node = s("rect", {
+      class: "axis-hit",
+      x: -16,
+      y: TOP - 4,
+      width: 32,
+      height: H + 8,
+      fill: "transparent",
+      tabindex: 0,
+      role: "slider",
+      "data-axis": axis.name,
+      "data-lm-suppress-shortcuts": "true",
+      "aria-label": `brush ${axis.name}`,
+      "aria-valuetext": current(axis)?.text || "all",
+      "aria-valuenow": 0,
+    });
+    let from = null;
+    const place = (e) =>
+      Math.max(TOP, Math.min(TOP + H, e.clientY - node.ownerSVGElement.getBoundingClientRect().y));
+    node.addEventListener("pointerdown", (e) => {
+      from = place(e);
+      node.setPointerCapture(e.pointerId);
+      e.preventDefault();
+      node.focus({ preventScroll: true });
+    });
+    node.addEventListener("pointermove", (e) => {
+      if (from === null) return;
+      const y = place(e);
+      drawn.setAttribute("y", Math.min(from, y));
+      drawn.setAttribute("height", Math.abs(y - from));
+      drawn.setAttribute("stroke-width", 1.5);
+    });
+    node.addEventListener("pointerup", (e) => {
+      if (from === null) return;
+      const y = place(e),
+        start = from;
+      from = null;
+      if (Math.abs(y - start) < 4) app.unfilter((f) => f.src === "brush" && f.on === axis.name);
+      else commit(axis, Math.min(start, y), Math.max(start, y));
+    });
+    node.addEventListener("click", (e) => e.stopPropagation());
+    node.addEventListener("keydown", (e) => {
+      if (e.key === "Escape") {
+        app.unfilter((f) => f.src === "brush" && f.on === axis.name);
+        return;
+      }
+      if (e.key !== "ArrowUp" && e.key !== "ArrowDown") return;
+      e.preventDefault();
+      e.stopPropagation();
+      const way = e.key === "ArrowUp" ? 1 : -1;
+      if (axis.p) {
+        const filter = current(axis),
+          codes = filter ? filter.tests[0].codes : axis.at.map((_, i) => i);
+        let low = codes[0],
+          high = codes[codes.length - 1];
+        if (e.shiftKey) low = Math.max(0, Math.min(high, low + way));
+        else high = Math.max(low, Math.min(axis.p.n - 1, high + way));
+        commit(axis, axis.at[high], axis.at[low]);
+        return;
+      }
+      let [top, foot] = span(axis) || [TOP, TOP + H];
+      if (e.shiftKey) foot = Math.max(top + 4, Math.min(TOP + H, foot - way * 6));
+      else top = Math.min(foot - 4, Math.max(TOP, top - way * 6));
+      commit(axis, top, foot);
+    });
+    g.append(drawn, node);
+    return g;
+  }
+
+  function near(e, svg, axes, outcome, selected, data) {
+    const b = svg.getBoundingClientRect(),
+      X = e.clientX - b.x,
+      Y = e.clientY - b.y;
+    const k = axes.findIndex((axis) => axis.x > X);
+    if (k < 1) return;
+    const a = axes[k - 1],
+      z = axes[k],
+      u = (X - a.x) / (z.x - a.x),
+      ease = 3 * u * u - 2 * u * u * u;
+    let best = -1,
+      away = 10;
+    for (let i = 0; i < outcome.length; i++) {
+      if (!selected[i] || outcome[i] === "pending" || !shown[outcome[i]]) continue;
+      const y0 = a.y(i),
+        y1 = z.status ? z.of(outcome[i]) : z.y(i),
+        d = Math.abs(y0 + (y1 - y0) * ease - Y);
+      if (d < away) {
+        away = d;
+        best = i;
+      }
+    }
+    if (best >= 0) app.open(unpack(data.runs)[best]);
+  }
+
+  return { el, draw, moves: true, parts: ["lines"], also: ["run"], lazy: true };
+}

@@ -1,0 +1,212 @@
+"""The explorer without a browser: what it accepts, what it answers, how it follows a store."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import sweepkit as sk
+from sweepkit.views.engine import Engine
+from sweepkit.views.still import still
+from tests.poles import HOSTILE, stored
+
+PARTS = (
+    "overview",
+    "drags",
+    "held",
+    "pairs",
+    "sure",
+    "kinds",
+    "islands",
+    "regions",
+    "lines",
+    "distribution",
+    "run",
+    "first",
+    "code",
+)
+
+
+def crossed(shape: tuple[int, ...], seed: int = 0, **coords: Any) -> xr.Dataset:
+    names = [f"p{k}" for k in range(len(shape))]
+    rng = np.random.default_rng(seed)
+    own = {
+        name: coords.get(name, np.arange(n, dtype=float))
+        for name, n in zip(names, shape, strict=True)
+    }
+    return xr.Dataset(
+        {"y": (names, rng.random(shape)), "ok": (names, rng.random(shape) < 0.5)}, coords=own
+    )
+
+
+def all_nan() -> xr.Dataset:
+    ds = crossed((3, 3))
+    return ds.assign(y=ds["y"] * np.nan)
+
+
+ODD: dict[str, tuple[Any, Any]] = {
+    "all pass": (crossed((4, 5)), ["y >= 0"]),
+    "all fail": (crossed((4, 5)), ["y > 2"]),
+    "one-valued dims": (crossed((1, 4, 1)), ["y > 0.5"]),
+    "one run": (crossed((1,)), ["y > 0.5"]),
+    "one dim": (crossed((7,)), ["y > 0.5"]),
+    "twelve dims": (crossed((2,) * 12), ["y > 0.5", "ok"]),
+    "200 categories": (crossed((200, 3), p0=[f"tool {k} <b>" for k in range(200)]), ["y > 0.5"]),
+    "NaN only": (all_nan(), ["y > 0.5"]),
+    "unicode": (
+        crossed((3, 2), p0=["häß", "日本", HOSTILE]).rename(p0="Länge", y="ψ"),
+        ["ψ > 0.5"],
+    ),
+    "no requirements": (crossed((4, 3)), None),
+    "a variable of failures": (crossed((4, 3)).rename(ok="failed"), None),
+    "no coordinates": (xr.Dataset({"y": (("i", "j"), np.eye(3))}), ["y < 0.5"]),
+    "booleans and times": (
+        crossed(
+            (2, 3),
+            p0=[False, True],
+            p1=np.array(["2026-01-01", "2026-03-01", "2027-01-01"], dtype="datetime64[ns]"),
+        ),
+        ["y > 0.5"],
+    ),
+    "scattered": (
+        xr.Dataset(
+            {"y": ("run", np.random.default_rng(1).random(400))},
+            coords={
+                "gain": ("run", np.random.default_rng(2).random(400)),
+                "tool": ("run", ["a", "b"] * 200),
+            },
+        ),
+        ["y > 0.5"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_data_has_every_part_or_a_sentence_why(case: str) -> None:
+    ds, requirements = ODD[case]
+    engine = Engine(ds, requirements=requirements)
+    engine.state.run = 0
+    first = engine.first()
+    assert json.dumps(first, allow_nan=False)
+    for part in PARTS:
+        data = engine._answer(part, {})
+        assert json.dumps(data, allow_nan=False)
+        for rows in ("rows", "pairs", "boxes"):
+            if isinstance(data, dict) and data.get(rows) == []:
+                assert data["why"], part
+    png, html, text = still(engine)
+    assert png
+    assert HOSTILE not in html
+    assert engine.source.name in text
+
+
+def test_what_cannot_be_explored_says_why() -> None:
+    with pytest.raises(ValueError, match="no variables, so there is nothing to explore"):
+        Engine(xr.Dataset(coords={"a": [1, 2]}))
+    with pytest.raises(ValueError, match="share no dim"):
+        Engine(xr.Dataset({"y": 3.0}))
+    with pytest.raises(ValueError, match="'z'"):
+        Engine(crossed((2, 2)), requirements=["z > 1"])
+
+
+def test_without_requirements_the_map_shows_an_output_and_says_so() -> None:
+    engine = Engine(crossed((4, 3)))
+    assert engine.state.show == "output:y"
+    assert "Nothing says which runs fail" in engine.first()["meta"]["notes"][0]
+    value = engine._answer("overview", {})["value"]
+    assert value["name"] == "y"
+
+
+def test_python_moves_a_limit_between_stops_and_the_browser_is_told() -> None:
+    engine = Engine(crossed((30, 30)), requirements=["y >= 0.5"])
+    said: list[Any] = []
+    engine.listen(said.append)
+    engine.state.limits = {"y >= 0.5": 0.12345}
+    assert engine.source.levers[0].stops[engine.stops[0]] == 0.12345
+    assert [next(iter(one)) for one in said] == ["meta", "state"]
+    fails = int((engine.source.ds["y"].values < 0.12345).sum())
+    assert engine._answer("overview", {})["all"]["fail"] == fails
+    with pytest.raises(ValueError, match=r"no requirement 'x'; there are"):
+        engine.state.limits = {"x": 1.0}
+
+
+def test_slow_parts_come_from_a_thread_and_the_last_question_wins() -> None:
+    engine = Engine(crossed((6, 6)), requirements=["y >= 0.5"])
+    answers: dict[str, Any] = {}
+    all_there = threading.Event()
+
+    def hear(message: dict[str, Any]) -> None:
+        answers[message["part"]] = message
+        if {"held", "pairs"} <= set(answers):
+            all_there.set()
+
+    engine.listen(hear)
+    engine.handle({"state": {}, "want": ["held", "pairs"], "key": "k"})
+    assert all_there.wait(20)
+    assert answers["held"]["key"] == "k"
+    assert answers["held"]["data"]["strips"]
+    engine.close()
+
+
+def test_a_store_being_filled_is_followed_and_filters_keep_their_values(tmp_path: Path) -> None:
+    path = tmp_path / "poles.zarr"
+
+    stored(path)
+    status = zarr.open_group(path, mode="r+")["status"]
+    assert isinstance(status, zarr.Array)
+    whole = status[:]
+    status[1:] = 0  # as a store is of which the first length has run
+    engine = Engine(path)
+    before = engine._answer("overview", {})
+    assert before["progress"]["pending"] > 0
+    engine.state.filters = [
+        {"src": "map", "text": "delay 4", "tests": [{"of": "delay", "codes": [3]}]}
+    ]
+    news: list[Any] = []
+    engine.listen(news.append)
+    assert engine.refresh()
+    assert not news  # nothing was written meanwhile
+    status[:] = whole
+    assert engine.refresh() is False
+    assert "news" in news[-1]
+    after = engine._answer("overview", {})
+    assert after["progress"]["pending"] == 0
+    ds = sk.open(path)
+    expected = sk.runs(ds)
+    assert after["all"]["fail"] == int((expected["failed"] == 1).sum())
+    mask = engine.selected().reshape(engine.source.table.shape)
+    assert mask.sum() == int((expected["delay"] == 4).sum())
+
+
+def test_a_run_is_made_again_and_what_it_raises_is_the_answer(tmp_path: Path) -> None:
+    ds = stored(tmp_path / "poles.zarr")
+    errored = int(np.flatnonzero(sk.runs(ds)["status"] == "error")[0])
+
+    def again(run: int) -> Any:
+        if run == errored:
+            raise ArithmeticError(f"no gain for {HOSTILE}")
+        if run == errored - 1:
+            raise ZeroDivisionError
+        return {"text": "as stored", "same": True}
+
+    engine = Engine(ds, replay=again)
+    answers = [engine._answer("replay", {"run": errored - k})["same"] for k in range(3)]
+    assert answers == [True, False, True]
+    engine.replay = None
+    assert "sk.explore(ds, replay=" in engine._answer("replay", {"run": 0})["text"]
+
+
+def test_the_still_picture_is_small_and_escaped(tmp_path: Path) -> None:
+    stored(tmp_path / "poles.zarr")
+    png, html, _text = still(Engine(tmp_path / "poles.zarr"))
+    assert png is not None
+    assert len(png) + len(html) < 1_000_000
+    assert HOSTILE not in html
+    assert "ArithmeticError" in html
