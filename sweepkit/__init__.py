@@ -12,17 +12,24 @@ __version__ = "0.1.0"
 _HOMES = {
     "ComputeLostError": "protocols",
     "DaskExecutor": "executors.dask",
+    "Command": "command",
+    "CommandError": "command",
     "DifferentSweepError": "resume",
     "ExpressionError": "expressions",
     "Grid": "grid",
     "Job": "job",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
+    "Plan": "forecast",
     "Pool": "jobs",
+    "NeedsCodeError": "references",
     "Progress": "status",
+    "Receipt": "receipt",
     "Regions": "analysis",
     "Requirement": "requirements",
+    "Request": "request",
     "RunError": "judge",
+    "SetupError": "setup",
     "StaleCodeError": "resume",
     "Status": "status",
     "StoreBusyError": "protocols",
@@ -31,19 +38,32 @@ _HOMES = {
     "Sweep": "sweep",
     "TooManyErrorsError": "judge",
     "UnanswerableError": "analysis",
+    "Vectorized": "vectorized",
+    "artefacts": "artefacts",
     "combinations": "analysis",
+    "compare": "compare",
+    "command": "command",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
     "design": "parameters",
     "distribution": "analysis",
+    "ecdf": "views.ecdf",
     "explain": "analysis",
     "explore": "views.explorer",
+    "export": "export",
     "failed": "reading",
     "failure_interval": "analysis",
+    "failure_map": "views.failure_map",
     "failure_rate": "analysis",
+    "fan": "views.fan",
+    "from_csv": "readers",
+    "from_json": "readers",
+    "from_netcdf": "readers",
+    "from_stdout": "readers",
     "grid": "grid",
     "held_up": "analysis",
+    "how_sure": "views.how_sure",
     "importance": "analysis",
     "islands": "analysis",
     "kinds": "analysis",
@@ -51,14 +71,20 @@ _HOMES = {
     "margin": "reading",
     "open": "reading",
     "output": "outputs",
+    "pair_matrix": "views.pair_matrix",
     "paired": "grid",
     "pairs": "analysis",
+    "parallel_coordinates": "views.parallel_coordinates",
+    "plan": "planning",
+    "provenance": "compare",
     "rate": "analysis",
+    "receipt": "planning",
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
-    "robustness": "analysis",
+    "replay": "workbench",
     "requirement": "requirements",
+    "robustness": "analysis",
     "run": "workbench",
     "runs": "reading",
     "safe_box": "analysis",
@@ -66,8 +92,12 @@ _HOMES = {
     "sobol": "sampling",
     "start": "jobs",
     "status_counts": "reading",
+    "strips": "views.strips",
     "suggest": "analysis",
+    "trade_off": "views.trade_off",
+    "training_set": "training",
     "values": "parameters",
+    "vectorized": "vectorized",
     "verify": "workbench",
     "volumes": "analysis",
 }
@@ -122,9 +152,17 @@ if TYPE_CHECKING:
     from sweepkit.analysis import safe_box as safe_box
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
+    from sweepkit.artefacts import artefacts as artefacts
+    from sweepkit.command import Command as Command
+    from sweepkit.command import CommandError as CommandError
+    from sweepkit.command import command as command
+    from sweepkit.compare import compare as compare
+    from sweepkit.compare import provenance as provenance
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
+    from sweepkit.export import export as export
     from sweepkit.expressions import ExpressionError as ExpressionError
+    from sweepkit.forecast import Plan as Plan
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
@@ -137,13 +175,22 @@ if TYPE_CHECKING:
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values
+    from sweepkit.planning import plan as plan
+    from sweepkit.planning import receipt as receipt
     from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
+    from sweepkit.readers import from_csv as from_csv
+    from sweepkit.readers import from_json as from_json
+    from sweepkit.readers import from_netcdf as from_netcdf
+    from sweepkit.readers import from_stdout as from_stdout
     from sweepkit.reading import failed as failed
     from sweepkit.reading import margin as margin
     from sweepkit.reading import open as open
     from sweepkit.reading import runs as runs
     from sweepkit.reading import status_counts as status_counts
+    from sweepkit.receipt import Receipt as Receipt
+    from sweepkit.references import NeedsCodeError as NeedsCodeError
+    from sweepkit.request import Request as Request
     from sweepkit.requirements import Requirement as Requirement
     from sweepkit.requirements import requirement as requirement
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
@@ -152,11 +199,24 @@ if TYPE_CHECKING:
     from sweepkit.root import StoreError as StoreError
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
+    from sweepkit.setup import SetupError as SetupError
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
+    from sweepkit.training import training_set as training_set
+    from sweepkit.vectorized import Vectorized as Vectorized
+    from sweepkit.vectorized import vectorized as vectorized
+    from sweepkit.views.ecdf import ecdf as ecdf
     from sweepkit.views.explorer import explore as explore
+    from sweepkit.views.failure_map import failure_map as failure_map
+    from sweepkit.views.fan import fan as fan
+    from sweepkit.views.how_sure import how_sure as how_sure
+    from sweepkit.views.pair_matrix import pair_matrix as pair_matrix
+    from sweepkit.views.parallel_coordinates import parallel_coordinates as parallel_coordinates
+    from sweepkit.views.strips import strips as strips
+    from sweepkit.views.trade_off import trade_off as trade_off
     from sweepkit.workbench import derive as derive
     from sweepkit.workbench import refine as refine
+    from sweepkit.workbench import replay as replay
     from sweepkit.workbench import run as run
     from sweepkit.workbench import verify as verify

@@ -184,7 +184,7 @@ def _steps(code: types.CodeType) -> list[_Step]:
             end = _producer(steps, len(steps) - 1) if value & 8 else len(steps) - 1
             del steps[_producer(steps, end) : end]
             step = step._replace(value=value & ~4)
-        if step.name == "SET_FUNCTION_ATTRIBUTE" and value == 4:  # as above, from 3.13 on
+        if step.name == "SET_FUNCTION_ATTRIBUTE" and value in (4, 16):  # from 3.13, 3.14 on
             end = _producer(steps, len(steps))
             del steps[_producer(steps, end) : end]
             continue

@@ -1,14 +1,43 @@
-"""Cost per run in seconds, learnt from finished runs, with its uncertainty."""
+"""Cost per run in seconds: declared, or learnt from finished runs, with its uncertainty.
+
+:class:`Cost` is the mean of all runs. :class:`Costs` tells runs apart by their parameters: a
+Bayesian linear regression of the log of a run's duration. It keeps sums over the runs seen and
+none of the runs, says how sure it is, and is unsure where nothing has run.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Cost"]
+from sweepkit.grid import Grid
+from sweepkit.parameters import Parameter
+
+__all__ = ["Cost", "Costs", "Declared", "Features", "Total", "checked_cost", "declared_seconds"]
+
+Declared: TypeAlias = "float | Callable[..., Any]"
+Array: TypeAlias = NDArray[np.float64]
+
+LEAST_SECONDS = 1e-7
+MOST_FEATURES = 64
+MOST_CATEGORIES = 32
+SHRINKAGE = (0.1, 1.0, 10.0, 100.0, 1000.0)
+"""Prior precisions of the weights, relative to the noise, of which the likeliest is taken; but
+none far above the number of runs seen: so few cannot tell that a parameter does not matter."""
+PRIOR_RUNS = 3.0
+DECLARED_RUNS = 10.0
+PRIOR_SPREAD = 0.3
+"""The relative spread of equal runs that is assumed before any is seen, as if of so many runs; of
+more if a cost is declared."""
+MOST_SPREAD = 2.0
+CHUNK = 65_536
 
 
 @dataclass(frozen=True)
@@ -72,3 +101,372 @@ class Cost:
         low, high = max(work - error, 0.0), work + error
         tail = self.longest if runs else 0.0
         return work / workers, low / workers, high / workers + tail * (1 - 1 / workers)
+
+
+# --- what is declared ---
+
+
+def checked_cost(cost: object, grid: Grid) -> Declared | None:
+    """A declared cost, once it is known to fit the grid.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is neither a number above 0 nor a function of parameters that gives one.
+    """
+    if cost is None:
+        return None
+    if callable(cost):
+        declared_seconds(cost, grid, np.arange(min(grid.size, 2)))
+        return cost
+    number = isinstance(cost, int | float | np.number) and not isinstance(cost, bool)
+    if not number or not 0 < float(cost) < math.inf:  # type: ignore[arg-type]
+        raise ValueError(
+            f"cost is {cost!r}; give the seconds that a run takes, above 0, or a function of the "
+            "parameters that returns them"
+        )
+    return float(cost)  # type: ignore[arg-type]
+
+
+def declared_seconds(cost: Declared, grid: Grid, runs: NDArray[np.int64]) -> Array:
+    """What is declared of the cost of some runs, in seconds, shape (n,)."""
+    if not callable(cost):
+        return np.full(len(runs), float(cost))
+    names = _arguments(cost, grid)
+    index = grid.index(runs)
+    if len(runs) > 8 and _takes_arrays(cost, grid, names, runs):
+        seconds = np.asarray(cost(**grid.columns(index, names)), dtype=np.float64)
+    else:
+        seconds = _one_by_one(cost, grid, names, runs)
+    bad = np.flatnonzero(~((seconds >= 0) & (seconds < math.inf)))
+    if len(bad):
+        at = grid.columns(grid.index(runs[bad[:1]]), names)
+        point = ", ".join(f"{name}={values[0]}" for name, values in at.items())
+        raise ValueError(
+            f"cost gave {seconds[bad[0]]} s for the run at {point}; a cost is a finite number of "
+            "seconds, 0 or more"
+        )
+    return np.maximum(seconds, LEAST_SECONDS)
+
+
+def _arguments(cost: Callable[..., Any], grid: Grid) -> tuple[str, ...]:
+    known = (*grid.names, *(name for name, _ in grid.derived))
+    try:
+        arguments = inspect.signature(cost).parameters.values()
+    except (TypeError, ValueError) as fault:
+        raise TypeError(
+            f"cost {cost!r} does not tell its arguments; give a function of parameters by name"
+        ) from fault
+    if any(one.kind is one.VAR_KEYWORD for one in arguments):
+        return known
+    names = [one.name for one in arguments if one.name in known]
+    for one in arguments:
+        if (
+            one.name not in known
+            and one.default is one.empty
+            and one.kind is not one.VAR_POSITIONAL
+        ):
+            raise TypeError(
+                f"cost needs {one.name!r}, which is no parameter of the grid "
+                f"({', '.join(known) or 'none'})"
+            )
+    return tuple(names)
+
+
+def _one_by_one(
+    cost: Callable[..., Any], grid: Grid, names: Sequence[str], runs: NDArray[np.int64]
+) -> Array:
+    index = grid.index(runs)
+    derived = [name for name in names if name not in grid.names]
+    columns: dict[str, Any] = {
+        name: list(values) for name, values in grid.columns(index, derived).items()
+    }
+    columns |= {n: list(grid[n].handed(index[grid[n].dim])) for n in names if n in grid.names}
+    given = [{name: columns[name][row] for name in names} for row in range(len(runs))]
+    made = [cost(**one) for one in given]
+    try:
+        return np.array([float(one) for one in made], dtype=np.float64)
+    except (TypeError, ValueError) as fault:
+        raise TypeError(f"cost gave {made[0]!r}; a cost is a number of seconds") from fault
+
+
+def _takes_arrays(
+    cost: Callable[..., Any], grid: Grid, names: Sequence[str], runs: NDArray[np.int64]
+) -> bool:
+    """Whether a function gives for arrays what it gives for their entries."""
+    few = runs[np.linspace(0, len(runs) - 1, 8).astype(np.intp)]
+    single = _one_by_one(cost, grid, names, few)
+    try:
+        together = np.asarray(cost(**grid.columns(grid.index(few), names)), dtype=np.float64)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+        return False  # it branches on a value, or looks one up
+    return together.shape == single.shape and bool(np.allclose(together, single))
+
+
+# --- features -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Features:
+    """Numbers by which the cost of a run is told: a constant, then columns of about unit spread.
+
+    Attributes
+    ----------
+    grid : Grid
+    singles : tuple
+        For each feature of one parameter its dim and its number at each position, shape (n,).
+    pairs : tuple of (int, int)
+        Which of the linear ones are multiplied.
+    """
+
+    grid: Grid
+    singles: tuple[tuple[str, Array], ...]
+    pairs: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, grid: Grid) -> Features:
+        """For the parameters of a grid that are no replicates and no vectors."""
+        singles: list[tuple[str, Array]] = []
+        linear: list[int] = []
+        curved: list[tuple[str, Array]] = []
+        for one in grid.parameters:
+            if one.role == "replicate" or one.values.ndim > 1 or one.size < 2:
+                continue
+            if one.values.dtype.kind in "iufbmM":
+                base = _spread(_numbers(one))
+                if base is None:
+                    continue
+                linear.append(len(singles))
+                singles.append((one.dim, base))
+                square = _spread(base**2)
+                if len(np.unique(base)) > 2 and square is not None:
+                    curved.append((one.dim, square))
+            else:
+                singles += [(one.dim, column) for column in _categories(one)]
+        singles = (singles + curved)[:MOST_FEATURES]
+        linear = [at for at in linear if at < len(singles)]
+        pairs = [(a, b) for i, a in enumerate(linear) for b in linear[i + 1 :]]
+        return cls(grid, tuple(singles), tuple(pairs[: MOST_FEATURES - len(singles)]))
+
+    @property
+    def count(self) -> int:
+        """Columns, the constant included."""
+        return 1 + len(self.singles) + len(self.pairs)
+
+    def __call__(self, runs: NDArray[np.int64]) -> Array:
+        """Features of some runs, shape (n, count)."""
+        index = self.grid.index(runs)
+        made = np.ones((len(runs), self.count))
+        for at, (dim, column) in enumerate(self.singles, 1):
+            made[:, at] = column[index[dim]]
+        for at, (a, b) in enumerate(self.pairs, 1 + len(self.singles)):
+            made[:, at] = made[:, 1 + a] * made[:, 1 + b]
+        return made
+
+
+def _numbers(one: Parameter) -> Array:
+    """Values of a parameter as numbers; their logs if they are positive and span a factor of 3."""
+    values = one.values
+    numbers = (values.astype("int64") if values.dtype.kind in "mM" else values).astype(np.float64)
+    low, high = float(numbers.min()), float(numbers.max())
+    return np.log(numbers) if low > 0 and high >= 3 * low else numbers
+
+
+def _spread(numbers: Array) -> Array | None:
+    """Numbers of mean 0 and unit spread; None if they are all the same, or not all finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = float(numbers.std())
+    if not math.isfinite(deviation) or deviation <= 1e-12 * float(np.abs(numbers).max()):
+        return None
+    spread: Array = (numbers - numbers.mean()) / deviation
+    return spread
+
+
+def _categories(one: Parameter) -> list[Array]:
+    """One column for each value of a parameter that has few."""
+    values = one.values.astype(str)
+    known = np.unique(values)
+    if len(known) > MOST_CATEGORIES:
+        return []
+    return [(values == value).astype(np.float64) for value in known]
+
+
+# --- learning -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sums over runs, in seconds, and how uncertain they are.
+
+    Attributes
+    ----------
+    seconds : float
+        Expected sum of the runs' costs.
+    error : float
+        Half width of its 95 % interval.
+    """
+
+    seconds: float
+    error: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """The regression at a moment: mean and covariance of the weights, and the noise."""
+
+    weights: Array
+    factor: Array
+    """Lower triangular L with the weights' covariance L L^T, relative to the noise."""
+    noise: float
+    """Variance of the log of a run's cost around what its parameters tell."""
+    freedom: float
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What is known of the cost of each run of a grid.
+
+    Attributes
+    ----------
+    features : Features
+    declared : float or callable, optional
+        What was said of the cost; then what is learnt is how reality differs from it.
+    count : int
+        Runs learnt from.
+    moments : array, shape (p, p + 1)
+        Sums of products of features, and of features with the log of the cost.
+    squares : float
+        Sum of squares of the log of the cost.
+    """
+
+    features: Features
+    declared: Declared | None
+    count: int
+    moments: Array
+    squares: float = 0.0
+
+    @classmethod
+    def of(cls, grid: Grid, declared: Declared | None = None) -> Costs:
+        """What is known before any run has finished."""
+        features = Features.of(grid)
+        if callable(declared):  # the function carries the shape: what is learnt is a factor
+            features = replace(features, singles=(), pairs=())
+        return cls(features, declared, 0, np.zeros((features.count, features.count + 1)))
+
+    @property
+    def known(self) -> bool:
+        """Whether anything can be said."""
+        return self.count > 0 or self.declared is not None
+
+    def after(self, runs: NDArray[np.int64], seconds: Array) -> Costs:
+        """What is known once more runs have finished."""
+        if not len(runs):
+            return self
+        x = self.features(runs)
+        y = np.log(np.maximum(seconds, LEAST_SECONDS)) - self._offset(runs)
+        moments = self.moments + x.T @ np.column_stack([x, y])
+        squares = self.squares + float(y @ y)
+        return replace(self, count=self.count + len(runs), moments=moments, squares=squares)
+
+    def _offset(self, runs: NDArray[np.int64]) -> Array:
+        if self.declared is None:
+            return np.zeros(len(runs))
+        seconds = declared_seconds(self.declared, self.features.grid, runs)
+        return np.log(seconds) - PRIOR_SPREAD**2 / 2  # what is declared is taken for the mean
+
+    @cached_property
+    def _fit(self) -> _Fit:
+        """The regression under the prior precision that makes what was seen likeliest.
+
+        The weights' prior is normal, that of the noise inverse gamma, so that the predictive
+        distribution is Student's; see C. Bishop, Pattern Recognition and Machine Learning (2006),
+        sections 3.3 and 3.5.
+        """
+        gram, target = self.moments[:, :-1], self.moments[:, -1]
+        told = self.declared is not None
+        constant, before = (4.0, DECLARED_RUNS) if told else (1e-4, PRIOR_RUNS)
+        shape = (before + self.count) / 2
+        best: tuple[float, _Fit] | None = None
+        for precision in reversed([one for one in SHRINKAGE if told or one <= 1 + self.count]):
+            prior = np.full(len(gram), precision)
+            prior[0] = constant
+            lower = np.linalg.cholesky(gram + np.diag(prior))
+            half = np.linalg.solve(lower, target)
+            left = max(self.squares - float(half @ half), 0.0)
+            scale = (before * PRIOR_SPREAD**2 + left) / 2
+            evidence = (
+                0.5 * float(np.log(prior).sum())
+                - float(np.log(np.diag(lower)).sum())
+                - shape * math.log(scale)
+            )
+            if best is None or evidence > best[0] + 1e-9:
+                factor = np.linalg.inv(lower).T
+                best = evidence, _Fit(factor @ half, factor, scale / shape, 2 * shape)
+        assert best is not None  # there are precisions
+        return best[1]
+
+    @property
+    def noise(self) -> float:
+        """Relative spread of a run's cost around what its parameters tell."""
+        return math.sqrt(min(self._fit.noise, MOST_SPREAD**2)) if self.known else math.nan
+
+    def _log(self, runs: NDArray[np.int64]) -> tuple[Array, Array, Array]:
+        """Mean of the log of the cost, its variance for the weights' sake, and the features."""
+        fit, x = self._fit, self.features(runs)
+        return x @ fit.weights + self._offset(runs), ((x @ fit.factor) ** 2).sum(axis=1), x
+
+    def expected(self, runs: NDArray[np.int64]) -> Array:
+        """Expected seconds of some runs, shape (n,); NaN while nothing is known."""
+        if not self.known:
+            return np.full(len(runs), math.nan)
+        lift = min(self._fit.noise, MOST_SPREAD**2) / 2
+        return np.concatenate(
+            [np.exp(self._log(part)[0] + lift) for part in _chunks(runs)] or [np.zeros(0)]
+        )
+
+    def bound(self, runs: NDArray[np.int64], level: float = 0.95) -> Array:
+        """Seconds that each of some runs stays below with a probability, shape (n,)."""
+        if not self.known:
+            return np.full(len(runs), math.nan)
+        quantile = _quantile(self._fit.freedom, level)
+        parts = []
+        for part in _chunks(runs):
+            mean, variance, _ = self._log(part)
+            spread = np.sqrt(self._fit.noise * (1 + variance))
+            parts.append(np.exp(np.minimum(mean + quantile * spread, 700.0)))
+        return np.concatenate(parts or [np.zeros(0)])
+
+    def total(self, runs: NDArray[np.int64]) -> Total:
+        """Sum of the expected costs of some runs and its error."""
+        if not self.known:
+            return Total(math.nan, math.nan)
+        fit = self._fit
+        noise = min(fit.noise, MOST_SPREAD**2)
+        seconds, own, slope = 0.0, 0.0, np.zeros(self.features.count)
+        for part in _chunks(runs):
+            mean, _, x = self._log(part)
+            each = np.exp(mean + noise / 2)
+            seconds += float(each.sum())
+            own += float((each**2).sum()) * math.expm1(noise)
+            slope += each @ x
+        shared = float(((slope @ fit.factor) ** 2).sum()) * noise
+        level = seconds**2 * noise**2 / (2 * fit.freedom)  # the noise itself is uncertain, too
+        return Total(seconds, _quantile(fit.freedom, 0.975) * math.sqrt(own + shared + level))
+
+    def varies(self, runs: NDArray[np.int64]) -> bool:
+        """Whether some runs are known to cost more than others."""
+        if not self.known or not len(runs):
+            return False
+        few = runs[:: max(1, len(runs) // 1024)]
+        return bool(np.std(np.log(self.expected(few))) > 0.05)
+
+
+def _quantile(freedom: float, level: float) -> float:
+    """Of Student's distribution."""
+    from scipy.special import stdtrit  # loaded late: a session without limits needs none of it
+
+    return float(stdtrit(freedom, level))
+
+
+def _chunks(runs: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    return [runs[at : at + CHUNK] for at in range(0, len(runs), CHUNK)]

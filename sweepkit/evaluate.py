@@ -24,6 +24,7 @@ from sweepkit.protocols import Result
 from sweepkit.simulator import Call
 from sweepkit.status import Status
 from sweepkit.streams import generators, run_keys, seeds
+from sweepkit.vectorized import Vectorized
 
 __all__ = ["Claim", "Station", "Task", "evaluate"]
 
@@ -36,9 +37,9 @@ LONG = 5e-3
 HANDOVER = 0.05
 """Seconds after which the results so far are handed over, so that they outlive the worker."""
 
-STOP, DOOMED, PATIENT = 2, 3, 4
-"""Items of a claim: whether to stop, whether the worker is being killed, and whether it stays
-in use whatever runs leave behind."""
+STOP, DOOMED, PATIENT, SPAN = 2, 3, 4, 5
+"""Items of a claim: whether to stop, whether the worker is being killed, whether it stays in use
+whatever runs leave behind, and how many runs, from the row on, are in one call together."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,16 @@ class Task:
     patchable: tuple[tuple[str, str], ...] = ()
     unsettling: bool = False
     stops_at_error: bool = False
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    setup: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    artefacts: str | None = None
 
     def arguments(
-        self, index: Mapping[str, NDArray[np.intp]], keys: NDArray[np.uint64], scratch: str | None
+        self,
+        index: Mapping[str, NDArray[np.intp]],
+        keys: NDArray[np.uint64],
+        scratch: str | None,
+        handed: Mapping[str, Any] | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         """What the simulator is given, run by run."""
         injected: dict[str, Any] = {}
@@ -70,17 +78,23 @@ class Task:
                 injected[name] = generators(keys, self.entropy)
             elif name == "seed":
                 injected[name] = seeds(keys, self.entropy)
+            elif name == "artefacts":
+                injected[name] = _kept_folders(self.own_keys(index), self.artefacts or "")
             else:
                 injected[name] = (
                     _scratches(len(keys), scratch)
                     if self.kept_scratch is None
-                    else _kept_scratches(keys, self.kept_scratch)
+                    else _kept_scratches(self.own_keys(index), self.kept_scratch)
                 )
-        return self.call.arguments(self.grid, index, injected)
+        return self.call.arguments(self.grid, index, injected, handed)
 
     def keys(self, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
         """Keys of the runs at some positions."""
         return run_keys(self.grid, index, streams=self.streams, was=self.was)
+
+    def own_keys(self, index: Mapping[str, NDArray[np.intp]]) -> NDArray[np.uint64]:
+        """Keys that no two runs share, also where designs draw the same random numbers."""
+        return run_keys(self.grid, index, was=self.was)
 
 
 class Claim(Protocol):
@@ -120,10 +134,12 @@ class Station:
         Whether another may take over when a run left behind what cannot be undone.
     worn : bool
         Whether another has to take over.
+    handed : mapping
+        What all runs of this worker are handed by name.
     """
 
     capture: Capture
-    claim: Claim = field(default_factory=lambda: [-1.0, 0.0, 0.0, 0.0, 0.0])
+    claim: Claim = field(default_factory=lambda: [-1.0, *[0.0] * 5])
     touched: bytearray = field(default_factory=lambda: bytearray(1))
     watched: bool = False
     contained: bool = True
@@ -133,6 +149,7 @@ class Station:
     hand: Callable[[Result], None] | None = None
     replaceable: bool = False
     worn: bool = False
+    handed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
@@ -155,7 +172,7 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
     """
     index = task.grid.index(runs)
     keys = task.keys(index) if task.call.injected or task.global_random else _first(task, index)
-    arguments = task.arguments(index, keys, station.scratch)
+    batchwise = isinstance(task.function, Vectorized)
     function = _keyworded(task.function, task.call)
     with contextlib.ExitStack() as stack:
         if station.contained:
@@ -166,6 +183,11 @@ def evaluate(task: Task, runs: NDArray[np.int64], station: Station) -> Result:
         reseeds = seeds(keys, task.entropy) if task.global_random else None
         if station.contained and reseeds is None and len(keys):
             seed_globals(next(seeds(keys[:1], task.entropy)))
+        if batchwise:
+            from sweepkit.batchwise import Calls
+
+            return Calls(function, task, station, surroundings, index, keys).result()
+        arguments = task.arguments(index, keys, station.scratch, station.handed)
         left = len(runs)
         while True:
             result, goes_on = _loop(function, arguments, task, station, surroundings, reseeds, left)
@@ -216,7 +238,7 @@ def _loop(
                 row -= 1
                 break
             if os.getpid() != process:
-                _end_fork(exception)
+                end_fork(exception)
             errors[row], text = told(exception)
             logs[row] = capped(printed(station.capture) + text)
             touched[0] |= CHANGED
@@ -227,7 +249,7 @@ def _loop(
         stamp(seconds)
         if touched[0] or seconds > UNSEEN:
             if os.getpid() != process:
-                _end_fork(None)
+                end_fork(None)
             if claim[DOOMED]:  # the signal for its stack woke it: leave the log as it is
                 threading.Event().wait()
             text = printed(station.capture)
@@ -265,7 +287,7 @@ def _loop(
     return result, goes_on
 
 
-def _end_fork(exception: BaseException | None) -> NoReturn:
+def end_fork(exception: BaseException | None) -> NoReturn:
     """End a process that a run forked and that came out of the simulator as if it were a worker."""
     code: object = 0 if exception is None else 1
     if isinstance(exception, SystemExit):
@@ -294,6 +316,14 @@ def _kept_scratches(keys: NDArray[np.uint64], root: str) -> Iterator[str]:
         path = os.path.join(root, f"{high:016x}{low:016x}")
         shutil.rmtree(path, ignore_errors=True)
         os.makedirs(path)
+        yield path
+
+
+def _kept_folders(keys: NDArray[np.uint64], root: str) -> Iterator[str]:
+    """Folders that runs may make: what an earlier try left there is gone."""
+    for high, low in keys.tolist():
+        path = os.path.join(root, f"{high:016x}{low:016x}")
+        shutil.rmtree(path, ignore_errors=True)
         yield path
 
 

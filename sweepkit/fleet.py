@@ -8,32 +8,29 @@ all its children, and neighbours do not notice.
 
 from __future__ import annotations
 
-import mmap
-import os
 import pickle
 import signal
-import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing import connection
 from time import monotonic, perf_counter
 
 import cloudpickle
 import numpy as np
 from joblib import cpu_count
-from joblib.externals.loky.backend import get_context
 
 from sweepkit import keeper
-from sweepkit.capture import capped, one_line, read_capped
+from sweepkit.capture import capped, one_line
 from sweepkit.deaths import cause, oom_kills
-from sweepkit.evaluate import DOOMED, PATIENT, STOP, Task
+from sweepkit.evaluate import PATIENT, STOP, Task
+from sweepkit.member import Member
 from sweepkit.premises import Premises
 from sweepkit.protocols import Batch, Outcome, Result, Share, everyone
+from sweepkit.setup import SetupError
 from sweepkit.status import Status
-from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL, serve
 
 __all__ = ["Fleet", "WorkerStartError"]
 
@@ -43,17 +40,11 @@ TICK = 0.1
 GRACE = 1.0
 """Seconds that runs in flight have to end by themselves when the sweep is stopped."""
 
-STACK_SECONDS = 0.5
-"""How long, in seconds, a worker that is to be killed may take to write its stack."""
-
 PREFETCH = 0.25
 """Batches expected to be shorter, in seconds, are sent ahead of time."""
 
 DEEPEST = 4
 """Most batches in flight at a worker, where they are so short that it might run out of them."""
-
-RESULT_BUFFER = 2**20
-"""Bytes that the system is asked to hold of a worker's results while the driver is busy."""
 
 REFUSALS = (
     pickle.PicklingError,
@@ -66,20 +57,14 @@ REFUSALS = (
 )
 """What pickling raises for objects that it cannot take apart."""
 
+LEAVE_SECONDS = 10.0
+"""How long, in seconds, workers may take to leave what they set up."""
+
 RECYCLE_BYTES = 2**30
 """Growth of a worker, in bytes, after which a fresh one takes over."""
 
 PATIENCE = 20
 """Workers replaced for what runs left behind, after which that is only noted: each costs time."""
-
-BLAS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 
 
 class WorkerStartError(RuntimeError):
@@ -93,136 +78,15 @@ def pickled(task: Task) -> bytes:
     except REFUSALS as fault:
         from sweepkit.identity import pickling_culprit
 
-        culprit = pickling_culprit(task.function)
+        sent = {"the simulator": task.function}
+        sent |= {f"input {name!r}": one for name, one in task.inputs.items()}
+        sent |= {f"setup {name!r}": one for name, one in task.setup.items()}
+        found = ((what, pickling_culprit(one)) for what, one in sent.items())
+        what, culprit = next((pair for pair in found if pair[1]), ("the simulator", None))
         raise TypeError(
-            f"the simulator cannot be sent to worker processes because of {culprit or fault}; "
+            f"{what} cannot be sent to worker processes because of {culprit or fault}; "
             "make it inside the simulator, or run with backend='threading'"
         ) from fault
-
-
-class _Member:
-    """One worker as the driver sees it."""
-
-    def __init__(self, number: int, folder: str, payload: bytes, threads: int) -> None:
-        context = get_context("loky")
-        self.number = number
-        self.place = os.path.join(folder, f"worker-{number}-{os.urandom(4).hex()}")
-        self.log_path, claim_path = f"{self.place}.log", f"{self.place}.claim"
-        with open(claim_path, "wb") as file:
-            file.write(bytes(CLAIM_BYTES))
-        with open(claim_path, "r+b") as file:
-            self._map = mmap.mmap(file.fileno(), CLAIM_BYTES)
-        self.claim = memoryview(self._map).cast("d")
-        self.claim[0] = -1.0
-        self.connection, theirs = context.Pipe()
-        _widen(theirs.fileno())
-        life, self._life = context.Pipe(duplex=False)
-        # The process never gets this end: when the driver is gone, however it went, it closes.
-        names = {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place}
-        self.process = context.Process(
-            target=serve,
-            args=(theirs, life, self.log_path, claim_path, threads),
-            env=names,
-        )
-        # Until it has a session of its own, an interrupt of the driver would reach it, too.
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        theirs.close()
-        life.close()
-        self.inflight: deque[Batch] = deque()
-        self.ready = False
-        self.grown = 0
-        self.done = 0
-        self.killed_for: tuple[int, float, str] | None = None
-        """Row that overran, seconds it took, and what is said of it."""
-        self.remark = ""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send_bytes(payload)
-
-    def send(self, batch: Batch) -> None:
-        """Hand a batch over; a worker that is gone is seen by its sentinel."""
-        runs = batch.runs
-        spaced = (
-            len(runs) > 1
-            and runs[-1] - runs[0] == len(runs) - 1
-            and bool((np.diff(runs) == 1).all())
-        )
-        plain = (int(runs[0]), int(runs[-1]) + 1) if spaced else runs
-        self.inflight.append(batch)
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send_bytes(pickle.dumps(plain, protocol=5))
-
-    @property
-    def running(self) -> tuple[int, float]:
-        """Row that runs, or -1, and when it started (perf_counter)."""
-        started = self.claim[1]
-        return int(self.claim[0]), started
-
-    def kill(self) -> None:
-        """End the worker and what it started, as far as it is of its group or family."""
-        pid = self.process.pid
-        family = keeper.descendants(pid)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        keeper.kill([pid, *family])
-
-    def kill_with_stack(self) -> None:
-        """As kill, but the stack it is in goes to its log first."""
-        size = _size(self.log_path)
-        self.claim[DOOMED] = 1.0
-        stopped = _is_stopped(self.process.pid)
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, STACK_SIGNAL)
-            os.kill(self.process.pid, signal.SIGCONT)
-        end = monotonic() + STACK_SECONDS
-        while _size(self.log_path) == size and monotonic() < end and self.process.is_alive():
-            connection.wait([self.process.sentinel], timeout=0.01)
-        connection.wait([self.process.sentinel], timeout=0.05)
-        if _size(self.log_path) == size:
-            self.remark = "\nno stack could be had: the process did not heed the signal for it\n"
-        if stopped:
-            self.remark += "\nthe process was stopped, as by SIGSTOP\n"
-        self.kill()
-
-    def close(self) -> str:
-        """Let go of everything but the exit code; returns what was last printed."""
-        self.kill()  # children may outlive the worker in its group
-        self.process.join()
-        self.connection.close()
-        self._life.close()
-        self.claim.release()
-        self._map.close()
-        text = ""
-        with suppress(OSError):
-            file = os.open(self.log_path, os.O_RDONLY)
-            text = read_capped(file)
-            os.close(file)
-        return text + self.remark
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a process stands still for a signal, where the system tells."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
-
-
-def _widen(descriptor: int) -> None:
-    """Let one end of a pipe take a whole result, as far as the system allows."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, RESULT_BUFFER)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 @dataclass
@@ -236,10 +100,12 @@ class Fleet:
     timeout: Callable[[], float | None] | None = None
     recycle_bytes: int | None = RECYCLE_BYTES
     recycle_runs: int | None = None
+    leaves: bool = False
+    """Whether workers set up something that they are to leave at their end."""
 
     def __post_init__(self) -> None:
         self._premises = Premises()
-        self._members: list[_Member] = []
+        self._members: list[Member] = []
         self._hired = 0
         self._cores = cpu_count()
         self._again: deque[Batch] = deque()
@@ -258,6 +124,7 @@ class Fleet:
         self._end()
 
     def _end(self) -> None:
+        self._let_leave(self._members)
         for member in self._members:
             member.kill()
         for member in self._members:
@@ -265,12 +132,23 @@ class Fleet:
         self._members.clear()
         self._premises.leave()
 
-    def _hire(self) -> _Member:
+    def _let_leave(self, members: Sequence[Member]) -> None:
+        """Give workers the time to leave what they set up."""
+        if not self.leaves:
+            return
+        for member in members:
+            member.let_leave()
+        end = monotonic() + LEAVE_SECONDS
+        for member in members:
+            if member.connection.closed:
+                member.process.join(max(end - monotonic(), 0.0))
+
+    def _hire(self) -> Member:
         self._hired += 1
         return self._new(self._hired - 1)
 
-    def _new(self, number: int) -> _Member:
-        member = _Member(number, self._premises.path, self.payload, self.threads)
+    def _new(self, number: int) -> Member:
+        member = Member(number, self._premises.path, self.payload, self.threads)
         member.claim[PATIENT] = float(self._retired >= PATIENCE)
         return member
 
@@ -306,6 +184,7 @@ class Fleet:
         """End so many workers, at most, that have nothing to do."""
         for member in [one for one in self._members if not one.inflight][:count]:
             self._members.remove(member)
+            self._let_leave([member])
             member.close()
 
     def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
@@ -340,20 +219,20 @@ class Fleet:
                 return batch
         return next((batch for batch in source if len(batch)), None)
 
-    def _hand(self, member: _Member, batch: Batch) -> None:
+    def _hand(self, member: Member, batch: Batch) -> None:
         room = self._room(member)
         if len(batch) > room:
             self._again.appendleft(batch.part(slice(room, None)))
             batch = batch.part(slice(0, room))
         member.send(batch)
 
-    def _room(self, member: _Member) -> int:
+    def _room(self, member: Member) -> int:
         """Runs that a worker may still be given before a fresh one takes over."""
         if self.recycle_runs is None:
             return sys.maxsize
         return self.recycle_runs - member.done - sum(map(len, member.inflight))
 
-    def _collect(self, members: list[_Member], *, stopped: bool) -> Iterator[Outcome]:
+    def _collect(self, members: list[Member], *, stopped: bool) -> Iterator[Outcome]:
         waited = {member.connection: member for member in members}
         waited |= {member.process.sentinel: member for member in members}
         ready = connection.wait(list(waited), timeout=TICK)
@@ -369,7 +248,7 @@ class Fleet:
             if limit is not None:
                 self._kill_overdue(limit)
 
-    def _received(self, member: _Member) -> Iterator[Outcome]:
+    def _received(self, member: Member) -> Iterator[Outcome]:
         """Results that have arrived from a worker."""
         while True:
             try:
@@ -378,6 +257,8 @@ class Fleet:
                 message = pickle.loads(member.connection.recv_bytes())
             except (EOFError, ConnectionResetError, OSError):
                 return
+            if isinstance(message, str):
+                raise SetupError(message)
             if message is None:
                 member.ready = True
                 self._unstarted = 0
@@ -404,7 +285,7 @@ class Fleet:
             if left_something or member.connection.closed:
                 return
 
-    def _retire(self, member: _Member) -> None:
+    def _retire(self, member: Member) -> None:
         """Have a fresh worker take over from one in which a run left what cannot be undone."""
         self._retired += 1
         self._give_back(list(member.inflight))
@@ -414,22 +295,23 @@ class Fleet:
             for one in self._members:
                 one.claim[PATIENT] = 1.0
 
-    def _worn(self, member: _Member) -> bool:
+    def _worn(self, member: Member) -> bool:
         """Whether a worker has grown or run so much that a fresh one should take over."""
         if self._room(member) <= 0:
             return True
         return self.recycle_bytes is not None and member.grown > self.recycle_bytes
 
-    def _replace(self, member: _Member) -> None:
+    def _replace(self, member: Member) -> None:
         at = self._members.index(member)
+        self._let_leave([member])
         member.close()
         keeper.end_kin(member.place)
         self._members[at] = self._new(member.number)
 
     # --- deaths ---
 
-    def _bury(self, member: _Member, *, stopped: bool) -> Iterator[Outcome]:
-        row, started = member.running
+    def _bury(self, member: Member, *, stopped: bool) -> Iterator[Outcome]:
+        (row, started), span = member.running, member.span
         seconds = perf_counter() - started
         inflight = list(member.inflight)
         killed_for, code = member.killed_for, member.process.exitcode
@@ -460,6 +342,11 @@ class Fleet:
             parts = [batch.part(slice(0, half)), batch.part(slice(half, None))]
             begun = [one.begun() for one in parts] if member.ready else parts
             self._give_back([*begun, *others])
+            return
+        if span > 1:  # one call of many: its halves are tried until the run that did it is alone
+            edges = (0, row, row + span // 2, row + span, None)
+            tried = [batch.part(slice(*edge)) for edge in pairwise(edges)]
+            self._give_back([*(one.begun() for one in tried[:-1]), tried[-1], *others])
             return
         before, after = batch.part(slice(0, row)).begun(), batch.part(slice(row + 1, None))
         suspect = batch.part(slice(row, row + 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.html import Markup, box, code, escape, section
+from sweepkit.html import table as html_table
 from sweepkit.parameters import (
     Parameter,
     check_name,
@@ -343,26 +344,47 @@ class Grid:
         return f"{'at most ' if self.masks else ''}{self.size:,} {runs} ({sizes})"
 
     def _repr_html_(self) -> str:
-        rows = []
-        for one in self.parameters:
-            cells = (one.name, one.role, f"{one.size:,}", _span(one), one.units or "")
-            tip = html.escape(one.long_name or "", quote=True)
-            along = "" if one.dims == (one.name,) else f" ({', '.join(one.dims)})"
-            cells = (cells[0] + along, *cells[1:])
-            rows.append(
-                f'<tr title="{tip}">'
-                + "".join(f"<td>{html.escape(c)}</td>" for c in cells)
-                + "</tr>"
-            )
         notes = [f"{name} = {expression.text}" for name, expression in self.derived]
         notes += [f"where {_mask_text(mask)}" for mask in self.masks]
-        said = "".join(f"<div><code>{html.escape(note)}</code></div>" for note in notes)
-        head = "".join(f"<th>{c}</th>" for c in ("parameter", "role", "values", "", "units"))
-        return (
-            f"<div><b>Grid</b>: {html.escape(self._count())}"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-            f"{said}</div>"
-        )
+        parts = [
+            section(
+                "Parameters", self._parameters(), about=f"({len(self.parameters)})", unfolded=True
+            )
+        ]
+        if notes:
+            listed = code("\n".join(notes))
+            parts.append(section("Derived and masks", listed, about=f"({len(notes)})"))
+        return box("sweepkit.Grid", *parts, about=self._count(), text=repr(self))
+
+    def _parameters(self) -> str:
+        """The parameters as a table in HTML."""
+        rows = []
+        for one in self.parameters:
+            along = "" if one.dims == (one.name,) else f" ({', '.join(one.dims)})"
+            role = Markup(f'<span class="sk-role">{escape(one.role)}</span>')
+            span = Markup(f"<code>{escape(_span(one))}</code>")
+            spacing = Markup(_dots(one))
+            size = f"{one.size:,}"
+            said = (one.name + along, role, one.units or "", size, span, spacing)
+            rows.append((*said, one.long_name or ""))
+        columns = ("Name", "Role", "Units", "n", "Values", "Spacing", "What it is")
+        return html_table(columns, rows, numbers={3})
+
+
+def _dots(one: Parameter) -> str:
+    """Where the values of a parameter lie in their range, as a small picture."""
+    if one.values.ndim > 1 or not 1 < one.size <= 60 or one.values.dtype.kind not in "iufmM":
+        return ""
+    numbers = one.values.astype(np.float64)
+    low, high = float(numbers.min()), float(numbers.max())
+    if not (math.isfinite(low) and math.isfinite(high) and high > low):
+        return ""
+    at = 4 + 88 * (numbers - low) / (high - low)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="6" r="2.2" fill="currentColor"/>' for x in at)
+    return (
+        '<svg width="96" height="12" viewBox="0 0 96 12" aria-hidden="true"><path d="M4 6H92" '
+        f'stroke="currentColor" stroke-opacity=".35"/>{dots}</svg>'
+    )
 
 
 def _span(one: Parameter) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sweepkit.digest import digest_of
@@ -59,6 +59,39 @@ class Identity:
     opaque: tuple[str, ...] = ()
     version: str | None = None
     python: str = _PYTHON
+
+    def beside(self, parts: Mapping[str, tuple[str, str]]) -> Identity:
+        """This identity with further parts: by name, how each is spoken of and its digest."""
+        if not parts:
+            return self
+        told = sorted((name, digest) for name, (_, digest) in parts.items())
+        return replace(
+            self,
+            digest=digest_of(ascii((self.digest, told))),
+            parts={**self.parts, **{name: digest for name, (_, digest) in parts.items()}},
+            labels={**self.labels, **{name: label for name, (label, _) in parts.items()}},
+        )
+
+    def within(self, name: str) -> Identity:
+        """The same identity with its parts told as those of something named."""
+        return replace(
+            self,
+            parts={f"{name}: {part}": digest for part, digest in self.parts.items()},
+            labels={f"{name}: {part}": f"{said} of {name}" for part, said in self.labels.items()},
+            sources={f"{name}: {part}": digest for part, digest in self.sources.items()},
+            opaque=tuple(f"{name}: {part}" for part in self.opaque),
+        )
+
+    def joined(self, other: Identity) -> Identity:
+        """This identity with that of something it goes with."""
+        return replace(
+            self,
+            digest=digest_of(ascii((self.digest, other.digest))),
+            parts={**self.parts, **other.parts},
+            labels={**self.labels, **other.labels},
+            sources={**self.sources, **other.sources},
+            opaque=(*self.opaque, *other.opaque),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary, ready for ``json.dumps``."""
@@ -118,13 +151,12 @@ def changes(old: Identity, new: Identity) -> list[str]:
     as not comparable.
     """
     if old.version is not None or new.version is not None:
-        if old.version == new.version:
-            return []
         if old.version is None:
             return [f"version {new.version!r} is declared now"]
         if new.version is None:
             return [f"version {old.version!r} is no longer declared"]
-        return [f"version {old.version!r} -> {new.version!r}"]
+        if old.version != new.version:
+            return [f"version {old.version!r} -> {new.version!r}"]
     if old.digest == new.digest:
         return []
     before, after = dict(old.parts), dict(new.parts)

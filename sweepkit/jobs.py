@@ -71,7 +71,7 @@ def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOpti
     ...     job.result()["time"].sel(height=2.0, gravity=9.81).round(3).item(), job.state
     (0.639, 'done')
     """
-    return begun(_job(sweep, store, options, options_of.executor(options)))
+    return begun(_job(sweep, store, options, options_of.executor(options, options.get("request"))))
 
 
 def _job(
@@ -101,8 +101,12 @@ def _job(
 
 
 def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as text to be compared; how progress is shown makes no other job."""
-    return {name: repr(said) for name, said in options.items() if name != "progress"}
+    """Options as text to be compared; how progress is shown makes no other job.
+
+    A cell that is run again makes an executor anew, so that it counts by its kind.
+    """
+    texts = {name: repr(said) for name, said in options.items() if name != "progress"}
+    return {**texts, "executor": type(options["executor"]).__name__}
 
 
 class Pool:

@@ -55,8 +55,10 @@ class Tally:
         What runs did to the process around them.
     failed : int
         Runs that are done and do not satisfy a requirement.
-    busy_seconds : float
-        Time of all runs together.
+    busy_seconds, wasted_seconds : float
+        Time of all runs together, and of those that gave no result that is kept.
+    repeated : int
+        Runs whose earlier outcome was thrown away to try them again.
     """
 
     counts: Counter[int] = field(default_factory=Counter)
@@ -64,6 +66,8 @@ class Tally:
     notes: Counter[str] = field(default_factory=Counter)
     failed: int = 0
     busy_seconds: float = 0.0
+    wasted_seconds: float = 0.0
+    repeated: int = 0
 
     def add(self, status: NDArray[np.int8], sign: int = 1) -> None:
         """Count runs, or with -1 take them back."""

@@ -44,8 +44,9 @@ def held(root: Path, beside: Path) -> Iterator[None]:
             "choose another path or mend its permissions"
         ) from fault
     try:
-        for partial in beside.glob("*.partial"):
-            partial.unlink(missing_ok=True)  # left by a writer that was killed
+        for folder in (beside, beside / "sessions"):
+            for partial in folder.glob("*.partial"):
+                partial.unlink(missing_ok=True)  # left by a writer that was killed
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         with suppress(OSError):

@@ -14,6 +14,7 @@ import numpy as np
 
 from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.protocols import Executor
+from sweepkit.request import Request
 from sweepkit.run import MAX_RUNS, UNSUCCESSFUL, Settings
 from sweepkit.status import NAMES, Progress, Status
 from sweepkit.views import progress as views
@@ -74,6 +75,7 @@ class RefineOptions(Compute, Conduct, total=False):
 class RunOptions(Compute, Joining, total=False):
     """Options of :func:`sweepkit.run` and :func:`sweepkit.start`."""
 
+    request: Request | None
     progress: bool | Callable[[Progress], None]
 
 
@@ -99,6 +101,7 @@ DEFAULTS: RunOptions = {
     "was": None,
     "stale": "ask",
     "snap": False,
+    "request": None,
     "progress": True,
 }
 
@@ -171,11 +174,12 @@ def settings(options: Conduct) -> Settings:
         was=_checked_was(said["was"]),
         stale=_one_of("stale", said["stale"], ("ask", "keep", "rerun")),
         snap=_flag("snap", said["snap"]),
+        request=_checked_request(said["request"]),
     )
 
 
-def executor(options: Compute) -> Executor:
-    """The compute that is asked for.
+def executor(options: Compute, request: Request | None = None) -> Executor:
+    """The compute that is asked for, with as many workers as a request says.
 
     Raises
     ------
@@ -183,6 +187,9 @@ def executor(options: Compute) -> Executor:
         If an executor is given and also how to make one, or none can be made so.
     """
     given = options.get("executor")
+    if request is not None:
+        workers = _workers(request, given, options.get("n_jobs"))
+        options = {**options, "n_jobs": workers}
     asked = [options.get(name) for name in ("n_jobs", "backend", "recycle_after")]
     if given is None:
         n_jobs, backend = options.get("n_jobs"), options.get("backend")
@@ -227,6 +234,24 @@ def _one_of(word: str, given: str, known: tuple[str, ...]) -> str:
     if given not in known:
         raise ValueError(f"{word}={given!r} is none of {', '.join(known)}")
     return given
+
+
+def _checked_request(request: object) -> Request | None:
+    if request is None or isinstance(request, Request):
+        return request
+    raise TypeError(f"request is {request!r}; give sk.Request(workers=..., duration=...)")
+
+
+def _workers(request: Request, executor: Executor | None, n_jobs: int | None) -> int | None:
+    """How many workers a request and the rest of the call ask for."""
+    if request.workers is None:
+        return n_jobs
+    given = n_jobs if executor is None else executor.workers
+    if given is not None and given != request.workers:
+        raise ValueError(
+            f"the request asks for {request.workers} workers, and the call for {given}; give one"
+        )
+    return None if executor is not None else int(request.workers)
 
 
 def _flag(word: str, given: object) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sweepkit.format1 import RESERVED, Variable, fill_value
 from sweepkit.parameters import check_name, nanoseconds
 
-__all__ = ["Column", "Misfit", "Output", "Collector", "joined_dtype", "output"]
+__all__ = ["Column", "Misfit", "Output", "Collector", "joined_dtype", "output", "whole_column"]
 
 TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
 
@@ -263,18 +263,27 @@ class Collector:
         said = [self._declared[name] for name in result if name in self._declared]
         return all(not one.dims and one.dtype is None for one in said)
 
+    def apart(self, result: Any) -> dict[str, _Seen]:
+        """The result of one run, taken apart.
+
+        Raises
+        ------
+        Misfit
+            If it cannot be stored.
+        """
+        named = as_mapping(result, self._declared)
+        wrong = _names_fit(named, self._declared)
+        if wrong is not None:
+            if any(name_fault(name) is not None for name in named):
+                self.misnamed = wrong
+            raise Misfit(wrong)
+        seen = {name: _seen(name, value, self._declared.get(name)) for name, value in named.items()}
+        _check_dims(seen)
+        return seen
+
     def _apart(self, row: int, result: Any) -> None:
         try:
-            named = as_mapping(result, self._declared)
-            wrong = _names_fit(named, self._declared)
-            if wrong is not None:
-                if any(name_fault(name) is not None for name in named):
-                    self.misnamed = wrong
-                raise Misfit(wrong)
-            seen = {
-                name: _seen(name, value, self._declared.get(name)) for name, value in named.items()
-            }
-            _check_dims(seen)
+            seen = self.apart(result)
         except Misfit as misfit:
             self.misfits[row] = str(misfit)
             return
@@ -395,6 +404,8 @@ def as_mapping(result: Any, declared: Mapping[str, Output]) -> Mapping[str, Any]
         return dict(zip(result._fields, result, strict=True))
     if hasattr(result, "data_vars") and hasattr(result, "dims"):
         return {str(name): result[name] for name in result.data_vars}
+    if hasattr(result, "send") and hasattr(result, "throw"):
+        raise Misfit("a generator was returned; return what it would give, as in list(...)")
     if result is None:
         raise Misfit("nothing was returned; return a dict of outputs, or a number")
     if hasattr(result, "to_dict") and hasattr(result, "iloc"):
@@ -698,6 +709,47 @@ def _stacked(members: Iterable[tuple[int, _Seen]]) -> Column:
         first.attrs,
         first.coords,
     )
+
+
+def whole_column(
+    name: str,
+    value: Any,
+    said: Output | None,
+    first: _Seen,
+    rows: NDArray[np.intp],
+    lengths: NDArray[np.int32] | None = None,
+) -> Column:
+    """An output of several runs at once, whose first dim is theirs, as a column.
+
+    ``first`` is what the first of them gave, which is of the dims, shape and type of all; padded
+    ones end at ``lengths``.
+
+    Raises
+    ------
+    Misfit
+        If some of it does not fit.
+    """
+    own = tuple(map(str, value.dims[1:])) if hasattr(value, "dims") else first.dims
+    array, dtype = _plain(
+        name, getattr(value, "values", value) if hasattr(value, "dims") else value
+    )
+    if own != first.dims and len(own) == len(first.dims):
+        array = array.transpose(0, *(1 + own.index(dim) for dim in first.dims))
+    ends = None
+    if first.pad is not None:
+        given = array[:, : first.array.shape[0]]
+        size = np.full(len(rows), array.shape[1], dtype=np.int32)
+        ends = size if lengths is None else lengths
+        array = np.full((len(rows), *first.array.shape), fill_value(dtype), dtype=array.dtype)
+        array[:, : given.shape[1]] = given
+        array[np.arange(array.shape[1]) >= ends[:, None]] = fill_value(dtype)
+        if (ends > array.shape[1]).any():
+            raise Misfit(f"output {name!r} is longer than declared")
+    if said is not None and said.dtype is not None and said.dtype != dtype:
+        array, dtype = _as_declared(name, array, dtype, said.dtype), said.dtype
+    if dtype != first.dtype or array.shape[1:] != first.array.shape:
+        raise Misfit(f"output {name!r} is {dtype} of shape {array.shape[1:]} in places")
+    return Column(rows, array, dtype, first.dims, first.pad, ends, first.attrs, first.coords)
 
 
 # --- types that hold others without loss --------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,16 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.format1 import Layout
+from sweepkit.grid import Grid
 from sweepkit.protocols import Batch
 
 __all__ = [
     "COARSE_RUNS",
     "COARSE_SHARE",
+    "Open",
     "Placement",
+    "Schedule",
+    "batch_seconds",
     "batch_size",
     "coarse_runs",
+    "critical",
     "cut",
+    "merged",
     "random_order",
+    "schedule",
+    "spread",
 ]
 
 ORDER_SEED = 0
@@ -31,6 +40,8 @@ COARSE_RUNS = 32_768
 BATCH_RUNS = 4_096
 BATCH_SECONDS = 0.5
 FIRST_SECONDS = 0.05
+MOST_SIMULATED = 50_000
+"""Runs up to which a schedule is worked out run by run."""
 
 
 @dataclass(frozen=True)
@@ -190,3 +201,183 @@ def by_block(
         shape = tuple(part.stop - part.start for part in box)
         inner = tuple(a[rows] - part.start for a, part in zip(at, box, strict=True))
         yield number, np.ravel_multi_index(inner, shape).astype(np.int64), rows
+
+
+# --- which runs when ------------------------------------------------------------------------------
+
+
+def spread(grid: Grid, runs: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """A few of some runs that lie far apart in the grid, each as far as can be from those before.
+
+    Distances are in shares of each dim's positions; replicates do not count.
+    """
+    dims = [dim for dim in grid.dims if not _only_replicates(grid, dim)]
+    index = grid.index(runs)
+    at = np.zeros((len(runs), max(len(dims), 1)))
+    for column, dim in enumerate(dims):
+        at[:, column] = index[dim] / max(grid.sizes[dim] - 1, 1) - 0.5
+    near = np.full(len(runs), np.inf)
+    chosen: list[int] = []
+    row = int(np.argmin((at**2).sum(axis=1))) if len(runs) else 0
+    while len(chosen) < min(count, len(runs)):
+        chosen.append(row)
+        near = np.minimum(near, ((at - at[row]) ** 2).sum(axis=1))
+        near[chosen] = -1.0
+        row = int(np.argmax(near))
+    return runs[chosen]
+
+
+def _only_replicates(grid: Grid, dim: str) -> bool:
+    return all(one.role == "replicate" for one in grid.parameters if one.dim == dim)
+
+
+def critical(
+    runs: NDArray[np.int64], seconds: NDArray[np.float64], lead: float, workers: int
+) -> NDArray[np.int64]:
+    """Runs so long that begun after the coarse pass they alone would decide when the sweep ends.
+
+    Parameters
+    ----------
+    runs, seconds : array, shape (n,)
+        All that is pending and what each costs.
+    lead : float
+        Seconds of the coarse pass, all its runs together.
+    workers : int
+
+    Returns
+    -------
+    array of int
+        The longest first; at most half as many as workers, so that the coarse pass goes on, too.
+    """
+    shortest = 0.9 * max(float(seconds.sum()) - lead, 0.0) / workers
+    few = np.argsort(-seconds, kind="stable")[: workers // 2]
+    return runs[few[seconds[few] > shortest]]
+
+
+@dataclass(frozen=True, eq=False)
+class Open:
+    """Pending runs of one block in the order in which they are handed out.
+
+    Attributes
+    ----------
+    block : int
+    cells, runs : array of int, shape (n,)
+        As of a Batch.
+    seconds : array of float, shape (n,)
+        What each is expected to take.
+    """
+
+    block: int
+    cells: NDArray[np.int64]
+    runs: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+
+    def ordered(self, *, longest: bool) -> Open:
+        """The same runs, the longest or the shortest first."""
+        order = np.argsort(-self.seconds if longest else self.seconds, kind="stable")
+        return Open(self.block, self.cells[order], self.runs[order], self.seconds[order])
+
+
+def merged(
+    blocks: Iterator[Open], window: int, target: Callable[[], float], *, longest: bool
+) -> Iterator[Batch]:
+    """Batches from several blocks at a time, the longest (or shortest) runs of them first.
+
+    Parameters
+    ----------
+    blocks : iterator of Open
+        In the order in which they are to be opened; each is ordered here.
+    window : int
+        Blocks that are open at the same time.
+    target : callable
+        Seconds that the next batch is to take; asked anew for each.
+    longest : bool
+        Whether long runs come first, else short ones.
+    """
+    heap: list[tuple[float, int, int, Open]] = []
+    sign = -1.0 if longest else 1.0
+
+    def push(one: Open, at: int) -> None:
+        heapq.heappush(heap, (sign * float(one.seconds[at]), one.block, at, one))
+
+    while True:
+        while len(heap) < window:
+            one = next(blocks, None)
+            if one is None:
+                break
+            if len(one.runs):
+                push(one.ordered(longest=longest), 0)
+        if not heap:
+            return
+        _, block, at, one = heapq.heappop(heap)
+        limit = target()
+        sums = np.cumsum(one.seconds[at : at + BATCH_RUNS])
+        count = max(1, int(np.searchsorted(sums, limit, side="right")))
+        part = slice(at, at + count)
+        if at + count < len(one.runs):
+            push(one, at + count)
+        seconds = float(sums[min(count, len(sums)) - 1])
+        yield Batch(block, one.cells[part], one.runs[part], seconds)
+
+
+def batch_seconds(left: float, workers: int) -> float:
+    """How long the next batch is to take, given the seconds of work left for all workers.
+
+    Long enough to hide dispatch; toward the end so short that runs go out one by one.
+    """
+    return max(min(BATCH_SECONDS, left / (4 * workers)), FIRST_SECONDS / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What runs when, if each goes to the worker that is free first.
+
+    Attributes
+    ----------
+    wall : float
+        When the last run ends, in seconds.
+    fits : array of bool, shape (n,)
+        Which runs are started: those that end in time.
+    """
+
+    wall: float
+    fits: NDArray[np.bool_]
+
+
+def schedule(
+    seconds: NDArray[np.float64],
+    workers: int,
+    *,
+    until: float = math.inf,
+    bounds: NDArray[np.float64] | None = None,
+) -> Schedule:
+    """Runs in a given order on some workers, as a session hands them out.
+
+    Parameters
+    ----------
+    seconds : array, shape (n,)
+        What each run takes, in the order in which they are handed out.
+    workers : int
+    until : float
+        A run is left out if its bound would take it beyond, in seconds from the beginning.
+    bounds : array, shape (n,), optional
+        What each run takes at most; ``seconds`` by default.
+    """
+    limits = seconds if bounds is None else bounds
+    fits = np.ones(len(seconds), dtype=bool)
+    if len(seconds) > MOST_SIMULATED:
+        ends = np.cumsum(seconds) / workers
+        fits = ends - seconds / workers + limits <= until
+        taken = seconds[fits]
+        longest = float(taken.max()) if len(taken) else 0.0
+        return Schedule(max(float(taken.sum()) / workers, longest), fits)
+    free = [0.0] * workers
+    wall = 0.0
+    for at, (span, limit) in enumerate(zip(seconds.tolist(), limits.tolist(), strict=True)):
+        begin = free[0]
+        if begin + limit > until:
+            fits[at] = False
+            continue
+        heapq.heapreplace(free, begin + span)
+        wall = max(wall, begin + span)
+    return Schedule(wall, fits)

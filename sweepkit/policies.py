@@ -97,14 +97,14 @@ def fair_share(jobs: Standing) -> int:
 
 
 def shortest_first(jobs: Standing) -> int:
-    """The job with the least work left; one of unknown size is tried first.
+    """The job with the least work left; one of unknown size is tried first, on one worker.
 
     Examples
     --------
     >>> shortest_first(example(left=[30.0, 20.0]))
     1
     """
-    return _least(-jobs.priority, _known(jobs.left), jobs.arrived)
+    return _least(-jobs.priority, _left(jobs), jobs.arrived)
 
 
 def fair_finish(jobs: Standing) -> int:
@@ -112,7 +112,8 @@ def fair_finish(jobs: Standing) -> int:
 
     Jobs are finished one after the other, short ones at once, in the order in which sharing by
     weight would finish them: so a long job cannot be passed for ever, as each second in which it
-    is passed brings it forward. Jobs that sharing would have finished by now (their size was
+    is passed brings it forward. A job of unknown size is tried on one worker at once, and has what
+    others leave until it is known. Jobs that sharing would have finished by now (their size was
     misjudged) share among themselves. A deadline is urgent when the work fills at least half of
     the time that is left, and given up when it fills more than all of it.
 
@@ -129,7 +130,7 @@ def fair_finish(jobs: Standing) -> int:
     >>> fair_finish(example(left=[30.0, 20.0], deadline=[40.0, np.inf]))
     0
     """
-    left = _known(jobs.left)
+    left = _left(jobs)
     unfinished = np.maximum(jobs.held + left - jobs.entitled, 0.0) / jobs.weight
     needed = left / np.maximum(jobs.most, 1)
     urgent = (needed >= TIGHT * jobs.deadline) & (needed <= jobs.deadline)
@@ -197,8 +198,10 @@ def example(**arrays: Any) -> Standing:
     return Standing(**{**alike, **{name: np.asarray(one) for name, one in arrays.items()}})
 
 
-def _known(left: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(np.isnan(left), 0.0, left)
+def _left(jobs: Standing) -> NDArray[np.float64]:
+    """Work left; of unknown size none until there is one worker to try, and then no end."""
+    unknown = np.where(jobs.workers == 0, 0.0, np.inf)
+    return np.where(np.isnan(jobs.left), unknown, jobs.left)
 
 
 def _crowding(jobs: Standing) -> NDArray[np.float64]:

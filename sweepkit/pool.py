@@ -173,10 +173,10 @@ class Slots:
 
 
 def _look(seat: Seat, workers: int) -> None:
-    """Take in what a job has left; one whose cost is not known yet can use one worker."""
+    """Take in what a job has left."""
     pending, cost = seat.outlook()
     seat.left = pending * cost if pending else 0.0
-    seat.most = min(pending, workers if not math.isnan(cost) else 1)
+    seat.most = min(pending, workers)
 
 
 class Seated:

@@ -284,5 +284,8 @@ class Store(Protocol):
     def set_memo(self, name: str, text: str | None) -> None:
         """Keep a small text beside the sweep, or with None forget it; may raise OSError."""
 
+    def memos(self, folder: str) -> list[str]:
+        """Names of the small texts in a folder beside the sweep, in order."""
+
     def folder(self, name: str) -> str:
         """Path of a folder beside the sweep that workers may write to."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "declaration_of",
     "derived",
     "failed",
     "margin",
@@ -98,7 +99,9 @@ def open(
     if stages:
         from sweepkit.stages import joined
 
-        return _chunked(joined(where, mask=mask), chunks)
+        together = joined(where, mask=mask)
+        together.encoding["source"] = os.path.abspath(where)
+        return _chunked(together, chunks)
     place, found = _opened(where)
     declaration = dict(json.loads(found.attrs[ATTRIBUTE]))  # of the same root as the arrays
     run_dims = tuple(declaration["stored"]["sizes"])
@@ -137,7 +140,24 @@ def open(
     opened = xr.Dataset(data, coords=coords, attrs=attrs)
     for name, text in declaration.get("derived", {}).items():
         opened = with_derived(opened, name, text)
+    opened.encoding["source"] = os.path.abspath(where)  # as xarray notes it, for provenance
     return _chunked(opened, chunks)
+
+
+def declaration_of(ds: xr.Dataset | str | os.PathLike[str]) -> dict[str, Any]:
+    """Everything a store says of itself; of a Dataset whose store is gone, what that carries.
+
+    A Dataset that is not from sweepkit says nothing.
+    """
+    source: Any = ds.encoding.get("source") if isinstance(ds, xr.Dataset) else os.fspath(ds)
+    carried = {}
+    if isinstance(ds, xr.Dataset):
+        text = ds.attrs.get(ATTRIBUTE)
+        carried = dict(json.loads(text)) if text else {}
+        if not carried or source is None or not os.path.exists(os.path.join(source, "zarr.json")):
+            return carried
+    root = read_root(str(source))
+    return {**json.loads(root["attributes"][ATTRIBUTE]), **carried}
 
 
 def _chunked(opened: xr.Dataset, chunks: Any) -> xr.Dataset:

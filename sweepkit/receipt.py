@@ -1,20 +1,35 @@
-"""What a session did, with what, accounted for beside the store."""
+"""What sessions did, with what, accounted for beside the store."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import platform
+import socket
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sweepkit.cards import Card, Fact, Table
 from sweepkit.protocols import Store
+from sweepkit.quantities import core_text, time_text
 
-__all__ = ["environment", "write_receipt"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Meter", "Receipt", "SessionAccount", "environment", "receipt_of", "write_declaration"]
 
 PACKAGES = ("sweepkit", "numpy", "xarray", "zarr", "joblib")
+UNSUCCESSFUL = ("error", "timeout", "crashed", "invalid")
+FOLDER = "sessions"
+REWRITE_SECONDS = 1.0
+MOST_KINDS = 50
 
 
 def environment() -> dict[str, str]:
@@ -30,14 +45,314 @@ def environment() -> dict[str, str]:
     }
 
 
-def write_receipt(store: Store, began: float, said: dict[str, Any]) -> None:
-    """Write the account of a session that began at a time (seconds since 1970).
-
-    One JSON file for each session, in ``sessions``. A full disk does not make a session fail
-    that is otherwise at its end.
-    """
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(began))
-    name = f"{stamp}-{began % 1:.6f}".replace("-0.", "-")
-    text = json.dumps({"began": began, "ended": time.time(), **said}, indent=1)
+def write_declaration(store: Store, said: dict[str, Any]) -> None:
+    """Keep the document of a sweep beside its store, as far as there is room."""
     with suppress(OSError):
-        store.set_memo(f"sessions/{name}.json", text)
+        if said["cost"] is None:  # of a session that ran nothing
+            with suppress(ValueError, KeyError):
+                said = {**said, "cost": json.loads(store.memo("declaration.json") or "{}")["cost"]}
+        store.set_memo("declaration.json", json.dumps(said, indent=1, ensure_ascii=False))
+
+
+class Meter:
+    """Counts the time for which compute is held, and only that.
+
+    It is started when compute is there and stopped when it is given back, as often as that is.
+    """
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._since: float | None = None
+
+    def start(self) -> None:
+        """Compute is held from now on."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def stop(self) -> None:
+        """It is held no more."""
+        self._before = self.seconds
+        self._since = None
+
+    @property
+    def seconds(self) -> float:
+        """For how long it was held up to now."""
+        running = 0.0 if self._since is None else time.monotonic() - self._since
+        return self._before + running
+
+
+@dataclass
+class SessionAccount:
+    """The account of one session, written when it begins, now and then, and when it ends.
+
+    A session that is killed leaves what was written last: it still says that it is running, and
+    the next session, which knows that it is not, says so.
+
+    Attributes
+    ----------
+    store : Store
+    began : float
+        Seconds since 1970.
+    """
+
+    store: Store
+    began: float
+    _written: float = field(default=-math.inf, init=False)
+
+    @property
+    def name(self) -> str:
+        """Of the file, beside the store."""
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self.began))
+        return f"{FOLDER}/" + f"{stamp}-{self.began % 1:.6f}.json".replace("-0.", "-", 1)
+
+    def close_killed(self) -> None:
+        """Mark sessions that still say they run as killed; for who holds the store."""
+        for name in self.store.memos(FOLDER):
+            said = _loads(self.store.memo(f"{FOLDER}/{name}"))
+            if said.get("state") == "running":
+                text = json.dumps({**said, "state": "killed"}, indent=1)
+                with suppress(OSError):
+                    self.store.set_memo(f"{FOLDER}/{name}", text)
+
+    @property
+    def due(self) -> bool:
+        """Whether what was written last is old."""
+        return time.monotonic() - self._written >= REWRITE_SECONDS
+
+    def write(self, said: Mapping[str, Any]) -> None:
+        """Write the account as it is now.
+
+        A full disk does not make a session fail that is otherwise at its end.
+        """
+        self._written = time.monotonic()
+        told = {
+            "began": self.began,
+            "ended": time.time(),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            **said,
+        }
+        with suppress(OSError):
+            self.store.set_memo(self.name, json.dumps(told, indent=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Receipt:
+    """What all sessions of a store took together.
+
+    Attributes
+    ----------
+    path : str
+        Of the store.
+    runs, pending : int
+        Points of the store that are to be run, and those still pending.
+    queued_seconds : float
+        From when sessions asked for compute to when they held it.
+    held_seconds, used_seconds : float
+        Worker-seconds: of workers held, whether busy or not, and of all runs. One worker counts
+        as one core.
+    wasted_seconds : float
+        Worker-seconds of runs that erred, crashed or overran, that were tried again, or whose
+        results were thrown away for a rerun. Part of ``used_seconds``, here or in the session
+        that made them.
+    done, failed, wasted : int
+        Runs that were done, those of them that do not satisfy a requirement, and runs that gave
+        no result that is kept.
+    errors : mapping of str to int
+        Runs without success by kind: the exception's type, or the status.
+    records : sequence of mapping
+        The sessions as they were written, in order of time.
+    """
+
+    path: str
+    runs: int
+    pending: int
+    queued_seconds: float
+    held_seconds: float
+    used_seconds: float
+    wasted_seconds: float
+    done: int
+    failed: int
+    wasted: int
+    errors: Mapping[str, int]
+    records: Sequence[Mapping[str, Any]] = field(repr=False)
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the held time in which workers were busy; NaN if none was held."""
+        return _share(self.used_seconds, self.held_seconds)
+
+    @property
+    def left(self) -> str:
+        """Why the last session left runs pending; empty if none are, or it did not say."""
+        return str(self.records[-1].get("left", "")) if self.records and self.pending else ""
+
+    @property
+    def sessions(self) -> pd.DataFrame:
+        """One row for each session: when, how it ended, workers, seconds, runs, environment."""
+        import pandas as pd
+
+        rows = [_row(one) for one in self.records]
+        frame = pd.DataFrame(rows, columns=list(_row({})))
+        for name in ("began", "ended"):
+            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True)
+        frame.index = pd.RangeIndex(1, len(frame) + 1, name="session")
+        return frame
+
+    def _card(self) -> Card:
+        finished = self.runs - self.pending
+        word = "complete" if not self.pending else "so far"
+        count = len(self.records)
+        used = f"{core_text(self.used_seconds)} used, {_percent(self.utilisation)} utilisation"
+        wasted = f"{core_text(self.wasted_seconds)} in errors, crashes, reruns"
+        facts = (
+            Fact("Held", core_text(self.held_seconds), used),
+            Fact("Queued", time_text(self.queued_seconds), "not metered"),
+            Fact("Done", f"{self.done:,} runs", f"{self.failed:,} fail"),
+            Fact("Wasted", f"{self.wasted:,} runs", wasted),
+        )
+        rows = [_shown(number, _row(one)) for number, one in enumerate(self.records, 1)]
+        notes = [f"{kind}: {n:,} runs" for kind, n in self.errors.items()][:8]
+        if self.pending:
+            notes.append(f"left: {self.left or f'{self.pending:,} runs are pending'}")
+        return Card(
+            "Receipt",
+            f"{self.path}, {count} session{'' if count == 1 else 's'}",
+            f"{word}: {finished:,} of {self.runs:,}",
+            facts,
+            (Table(SHOWN, rows),) if rows else (),
+            notes,
+        )
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+
+SHOWN = (
+    "session",
+    "began",
+    "workers",
+    "queued",
+    "held",
+    "used",
+    "done",
+    "failed",
+    "wasted",
+    "utilisation",
+)
+
+
+def _shown(number: int, row: Mapping[str, Any]) -> tuple[str, ...]:
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["began"]))
+    return (
+        f"{number}, {row['state']}",
+        began,
+        f"{row['workers']}",
+        time_text(row["queued_seconds"]),
+        core_text(row["held_seconds"]),
+        core_text(row["used_seconds"]),
+        f"{row['done']:,}",
+        f"{row['failed']:,}",
+        f"{row['wasted']:,}",
+        _percent(row["utilisation"]),
+    )
+
+
+def _percent(share: float) -> str:
+    return "?" if math.isnan(share) else f"{share:.0%}"
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan
+
+
+def _row(said: Mapping[str, Any]) -> dict[str, Any]:
+    """A session as a row of the table; NaN for what an account of before does not tell."""
+    runs = said.get("runs", {})
+    held, used = said.get("held_seconds", math.nan), said.get("used_seconds", math.nan)
+    unsuccessful = sum(runs.get(word, 0) for word in UNSUCCESSFUL)
+    return {
+        "began": said.get("began", math.nan),
+        "ended": said.get("ended", math.nan),
+        "state": said.get("state", "done"),
+        "stage": said.get("stage", 0),
+        "workers": said.get("workers", 0),
+        "executor": said.get("executor", ""),
+        "queued_seconds": said.get("queued_seconds", math.nan),
+        "held_seconds": held,
+        "used_seconds": used,
+        "wasted_seconds": said.get("wasted_seconds", math.nan),
+        "utilisation": _share(used, held),
+        "done": runs.get("done", 0),
+        "failed": said.get("failed", 0),
+        "wasted": said.get("wasted", unsuccessful),
+        "skipped": runs.get("skipped", 0),
+        "left": said.get("left", ""),
+        "code": said.get("code", ""),
+        **{name: said.get("environment", {}).get(name, "") for name in ("python", "platform")},
+    }
+
+
+def receipt_of(store: Store, *, runs: int, pending: int) -> Receipt:
+    """The accounts of all sessions of a store, added up.
+
+    A session that says it runs does so only if it is the last and its process is alive.
+    """
+    found = []
+    for name in store.memos(FOLDER):
+        said = _loads(store.memo(f"{FOLDER}/{name}"))
+        if said:
+            _, _, stage = name.removesuffix(".json").partition("-stage-")
+            found.append({"stage": int(stage) if stage.isdigit() else 0, **said})
+    records = sorted(found, key=lambda one: one.get("began", 0.0))
+    for at, said in enumerate(records):
+        last = at == len(records) - 1
+        if said.get("state") == "running" and not (last and _alive(said)):
+            records[at] = {**said, "state": "killed"}
+    rows = [_row(one) for one in records]
+    errors: Counter[str] = Counter()
+    for one in records:
+        errors.update(one.get("errors", {}))
+
+    def total(name: str) -> Any:
+        return sum(row[name] for row in rows if not math.isnan(row[name]))
+
+    return Receipt(
+        store.path,
+        runs,
+        pending,
+        float(total("queued_seconds")),
+        float(total("held_seconds")),
+        float(total("used_seconds")),
+        float(total("wasted_seconds")),
+        total("done"),
+        total("failed"),
+        total("wasted"),
+        dict(errors.most_common()),
+        tuple(records),
+    )
+
+
+def _alive(said: Mapping[str, Any]) -> bool:
+    """Whether the process of a session still exists; on another host it is taken to."""
+    if said.get("host") != socket.gethostname():
+        return True
+    try:
+        os.kill(int(said.get("pid", 0)) or -1, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _loads(text: str | None) -> dict[str, Any]:
+    """A session as it was written; nothing if the file is damaged."""
+    try:
+        said = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

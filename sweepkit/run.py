@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from sweepkit.amend import restore
 from sweepkit.blocks import Blocks, Cells
-from sweepkit.cost import Cost
+from sweepkit.cost import Cost, Costs
+from sweepkit.declaration import MOST_VALUES, document
+from sweepkit.equipment import equipped
 from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
 from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
-from sweepkit.grid import random_prefix
+from sweepkit.handout import OPEN_BYTES, Handout
 from sweepkit.judge import (
     RunError,
     Tally,
@@ -34,7 +36,7 @@ from sweepkit.judge import (
 )
 from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
-from sweepkit.plan import Placement, batch_size, by_block, cut, random_order
+from sweepkit.plan import Placement, by_block, random_order
 from sweepkit.protocols import (
     Batch,
     Crew,
@@ -45,7 +47,8 @@ from sweepkit.protocols import (
     UnwritableError,
     everyone,
 )
-from sweepkit.receipt import environment, write_receipt
+from sweepkit.receipt import Meter, SessionAccount, environment, write_declaration
+from sweepkit.request import Request
 from sweepkit.resume import (
     Match,
     StaleCodeError,
@@ -61,9 +64,16 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import holds_nothing, rejoin, retype
-from sweepkit.simulator import cell_sources, patchable, unsettles, uses_global_random
+from sweepkit.simulator import (
+    cell_sources,
+    patchable,
+    refuse_own_store_of,
+    unsettles,
+    uses_global_random,
+)
 from sweepkit.status import Example, Progress, Status
 from sweepkit.sweep import Sweep
+from sweepkit.vectorized import CallCost, Vectorized
 
 __all__ = ["MAX_RUNS", "Session", "Settings"]
 
@@ -78,7 +88,8 @@ CHUNK_SECONDS = 0.002
 """What writing a chunk takes, in seconds, as far as is known beforehand."""
 MOST_LEAVING = 2
 """Complete blocks that may wait to be written, chunk by chunk between results."""
-OPEN_BYTES = 512 * 2**20
+LEARNT_RUNS = 32
+"""Runs of a batch, at most, from which costs are learnt."""
 LEAST_LIMIT = 1.0
 """Smallest time limit, in seconds, that follows from a factor of the mean duration."""
 FIRST_LIMIT = 600.0
@@ -111,6 +122,10 @@ class Settings:
         What to do with runs made by code that has changed since.
     snap : bool
         Take stored values for those that differ by rounding alone.
+    request : Request or None
+        Limits at which to stop.
+    pilot : int or None
+        Run only so many runs, far apart.
     """
 
     timeout: tuple[float | None, float | None] = (None, None)
@@ -123,6 +138,8 @@ class Settings:
     was: Mapping[str, Any] = field(default_factory=dict)
     stale: str = "ask"
     snap: bool = False
+    request: Request | None = None
+    pilot: int | None = None
 
 
 class Session:
@@ -154,9 +171,11 @@ class Session:
         self.grid = sweep.grid
         self.cost = Cost()
         self._usual = Cost()
+        self._calls = CallCost()
+        self.costs = Costs.of(sweep.grid, sweep.cost)
+        self.meter = Meter()
         self.tally = Tally()
         self.total = 0
-        self.given_out = 0
         self.state = "declared"
         self.pausing = False
         self.stop_wishes = 0
@@ -174,7 +193,12 @@ class Session:
         self._code = 0
         self._was: dict[str, Parameter] = {}
         self._unwidened: set[tuple[str, str]] = set()
-        self._began = time.time()
+        self._limited = settings.request is not None and settings.request.limited
+        self._pilot: NDArray[np.int64] | None = None
+        self._asked = time.monotonic()
+        self._queued = 0.0
+        self._environment = environment()
+        self.account = SessionAccount(store, time.time())
         self._started = self._flushed = self._reported = time.monotonic()
         self._flush_pause = 0.0
         self._paused_at: float | None = None
@@ -198,21 +222,19 @@ class Session:
             If a person interrupted; what is done is kept.
         """
         self._check_size()
+        refuse_own_store_of(self.sweep.simulator, self.store.path)
         try:
             with self.store.hold():
                 self._prepare()
-                if self.total:
-                    with self._listening():
-                        self._hold_and_run()
-                else:
-                    if not self._created:
-                        self._create((), {})
-                    self._enter("cancelled" if self.stop_wishes else "done")
-                self.tally.errors.update(self._aside)  # for a retry that did not come
-                most = self.settings.max_errors
-                if isinstance(self.ending, TooManyErrorsError) and most is not None:
-                    self.ending = told_too_many(self.tally, most)
-                self._account()
+                self._reckon()
+                try:
+                    self._run_pending()
+                except BaseException:
+                    self._account("failed", at_once=True)
+                    raise
+                self._account(self._ending(), at_once=True)
+                known = document(self.sweep, cost=self.cost, most_values=MOST_VALUES)
+                write_declaration(self.store, known)
         except UnwritableError:
             if not self._complete():
                 raise
@@ -222,11 +244,38 @@ class Session:
         if self.ending is not None:
             raise self.ending
 
+    def _reckon(self) -> None:
+        """See what is to be run, and what it is known to cost."""
+        self._handout = self._new_handout()
+        self.costs = Costs.of(self.grid, self.sweep.cost)
+        if self._created:
+            for runs, seconds in self._handout.stored():
+                self.costs = self.costs.after(runs, seconds)
+        if self.settings.pilot is not None:
+            self._pilot = self._handout.pilot(self.settings.pilot, created=self._created)
+            self.total = len(self._pilot)
+        self.account.close_killed()
+
+    def _run_pending(self) -> None:
+        if self.total:
+            with self._listening():
+                self._hold_and_run()
+        else:
+            if not self._created:
+                self._create((), {})
+            self._enter("cancelled" if self.stop_wishes else "done")
+        self.tally.errors.update(self._aside)  # for a retry that did not come
+        most = self.settings.max_errors
+        if isinstance(self.ending, TooManyErrorsError) and most is not None:
+            self.ending = told_too_many(self.tally, most)
+
     def declared(self) -> dict[str, NDArray[np.int64]]:
         """For dims of which the store holds more, positions of what the sweep declares.
 
         Positions are in the order in which the store is opened.
         """
+        if not self._created:
+            return {}  # the store is not looked at yet
         orders = self.store.declaration.get("axes", {})
         chosen = {}
         for dim, positions in self._placement.on_disk.items():
@@ -253,7 +302,7 @@ class Session:
         return max(self.total - self.tally.counts.total(), 0), self.cost.mean
 
     def _stopping(self) -> bool:
-        return self.stop_wishes > 0
+        return self.stop_wishes > 0 or (self._limited and self._time_left()[0] <= 0)
 
     def _share(self, using: int) -> int:
         """Workers that may be used: none during a pause; a crew asks now and then."""
@@ -264,6 +313,8 @@ class Session:
                 self._paused_seconds += now - self._paused_at
             self._paused_at = now if paused else None
             self._enter("paused" if paused else "running")
+        if paused:
+            self._maybe_flush()  # a pause may be long, and a kill may end it
         self._tell()
         return 0 if paused else everyone(using)
 
@@ -297,8 +348,27 @@ class Session:
         )
         limited = any(one is not None for one in self.settings.timeout)
         self._enter("queued")
-        with self.executor.hold(task, timeout=self._limit if limited else None) as crew:
+        self._account("queued", at_once=True)
+        try:
+            self._hold(task, self._limit if limited else None)
+        finally:
+            self.meter.stop()
+        self._enter("collecting")
+        if not self._created:
+            self._create((), {})
+        self._blocks.close()
+        self._enter("cancelled" if self.stop_wishes else "done")
+
+    def _hold(self, task: Task, timeout: Callable[[], float | None] | None) -> None:
+        """Hold compute and run on it; the meter runs while it is held."""
+        with (
+            equipped(task, self.sweep, self.store) as task,
+            self.executor.hold(task, timeout=timeout) as crew,
+        ):
+            self.meter.start()
             self._started = time.monotonic()
+            self._queued = self._started - self._asked
+            self._account("running", at_once=True)
             self._enter("held")
             try:
                 self._drive(crew)
@@ -309,25 +379,24 @@ class Session:
                 with suppress(Exception):
                     self._enter("failed")
                 raise
-        self._enter("collecting")
-        if not self._created:
-            self._create((), {})
-        self._blocks.close()
-        self._enter("cancelled" if self.stop_wishes else "done")
 
     def _limit(self) -> float | None:
         """Seconds that a run may take; a factor is one of the mean of those that are done."""
         seconds, factor = self.settings.timeout
         if factor is None:
             return seconds
-        return max(factor * self._usual.mean, LEAST_LIMIT) if self._usual.count else FIRST_LIMIT
+        if not self._usual.count:
+            return FIRST_LIMIT
+        vectorized = isinstance(self.sweep.simulator, Vectorized)
+        mean = self._calls.seconds if vectorized else self._usual.mean  # of what is killed at once
+        return max(factor * mean, LEAST_LIMIT)
 
     def _drive(self, crew: Crew) -> None:
         self._map(crew, self._batches())
         for _ in range(max(self.settings.retry.values(), default=0)):
             if self._stopping() or not self._again:
                 break
-            self._map(crew, self._retried())
+            self._map(crew, self._handout.fitting(self._retried()))
 
     def _map(self, crew: Crew, batches: Iterator[Batch]) -> None:
         outcomes = crew.map(self._begun(batches), self._stopping, self._share)
@@ -559,7 +628,7 @@ class Session:
             "codes": self._codes,
             "objects": self._objects,
             "was": was_to_json(self._was),
-            "environment": environment() if made_with is None else made_with,
+            "environment": self._environment if made_with is None else made_with,
         }
 
     def _reset(self, stale: tuple[int, ...], relabelled: Mapping[str, NDArray[np.intp]]) -> None:
@@ -582,9 +651,17 @@ class Session:
                 finished = (status != Status.PENDING) & (status != Status.SKIPPED)
                 again |= declared & finished & here.reshape(shape)
             if again.any():
+                self._throw_away(box, again & (status == Status.DONE))
                 status = np.where(again, np.int8(Status.PENDING), status).astype(np.int8)
                 self.store.write("status", box, status)
             self.total += int(((status == Status.PENDING) & declared).sum())
+
+    def _throw_away(self, box: tuple[slice, ...], done: NDArray[np.bool_]) -> None:
+        """Account for results that are made again."""
+        if done.any():
+            seconds = self.store.read("duration", box)[done]
+            self.tally.wasted_seconds += float(np.nansum(seconds))
+            self.tally.repeated += int(done.sum())
 
     def _unskip(self) -> None:
         """Set what masks of before left out to pending, on disk, before those of now are told.
@@ -602,77 +679,55 @@ class Session:
 
     # --- handing out ---
 
-    def _size(self) -> tuple[int, float]:
-        left = max(self.total - self.given_out, 1)
-        started = self.cost.count > 0 and time.monotonic() - self._started > 1.0
-        count = batch_size(self.cost.recent, left, self.executor.workers, started=started)
-        return count, self.cost.recent
+    def _new_handout(self) -> Handout:
+        seconds, _ = self.settings.timeout
+        return Handout(
+            self.grid,
+            self.store,
+            self._placement,
+            self.tally,
+            self.total,
+            self.executor.workers,
+            lambda: self._blocks,
+            lambda: self.cost,
+            lambda: self.costs,
+            lambda: self._time_left()[0],
+            math.inf if seconds is None else seconds,
+            self._size_of_call if isinstance(self.sweep.simulator, Vectorized) else None,
+        )
+
+    def _size_of_call(self, left: int) -> int:
+        """Runs of the next batch of a vectorized simulator."""
+        assert isinstance(self.sweep.simulator, Vectorized)
+        return self._calls.next(left, self.executor.workers, self.sweep.simulator.max_batch)
 
     def _batches(self) -> Iterator[Batch]:
-        lead = self._lead()
+        handout = self._handout
+        first = self._pilot
+        if first is None:
+            first = handout.first(created=self._created)
+        handed: list[NDArray[np.int64]] = []
         at = 0
-        while not self._created and at < len(lead):
-            yield Batch(-1, np.zeros(1, dtype=np.int64), lead[at : at + 1], math.inf)
-            self.given_out += 1
+        while not self._created and at < len(first):
+            for batch in handout.single(first[at : at + 1]):
+                handed.append(batch.runs)
+                yield batch
             at += 1
         if not self._created:
             self._create((), {})
-        handed = np.sort(lead[:at])
-        yield from self._coarse(lead[at:])
-        handed = np.union1d(handed, lead)
-        for block in range(self.store.layout.n_blocks):
-            yield from self._block_batches(block, handed)
-
-    def _lead(self) -> NDArray[np.int64]:
-        """Runs of the coarse pass in their order, by number in the declared grid."""
-        order = random_order(self._placement.disk_sizes)
-        disk = random_prefix(order["seed"], math.prod(order["sizes"].values()), order["coarse"])
-        runs = self._placement.runs_at(disk)
-        runs = runs[runs >= 0]
-        if self._created:
-            runs = runs[self._pending(runs)]
-        return runs[self.grid.valid(self.grid.index(runs))] if self.grid.masks else runs
-
-    def _pending(self, runs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of some runs are pending."""
-        layout, disk = self.store.layout, self._placement.disk(runs)
-        pending = np.zeros(len(runs), dtype=bool)
-        for number, cells, rows in by_block(layout, disk):
-            status = self.store.read("status", layout.box(number)).ravel()
-            pending[rows] = status[cells] == Status.PENDING
-        return pending
-
-    def _coarse(self, runs: NDArray[np.int64]) -> Iterator[Batch]:
-        at = 0
-        while at < len(runs):
-            count, _ = self._size()
-            piece = runs[at : at + max(64, count * self.store.layout.n_blocks)]
-            at += len(piece)
-            for block, cells, rows in by_block(self.store.layout, self._placement.disk(piece)):
-                yield from self._counted(cut(block, cells, piece[rows], self._size))
-
-    def _block_batches(self, number: int, handed: NDArray[np.int64]) -> Iterator[Batch]:
-        block = self._blocks.get(number)
-        runs = self._placement.runs(block.box)
-        cells = np.flatnonzero((block.status == Status.PENDING) & (runs >= 0))
-        if len(cells) and self.grid.masks:
-            valid = self.grid.valid(self.grid.index(runs[cells]))
-            block.mark(cells[~valid], Status.SKIPPED)
-            self.tally.counts[Status.SKIPPED] += int((~valid).sum())
-            cells = cells[valid]
-        if len(cells):
-            block.mark(cells, Status.PENDING)
-        self._blocks.expected[number] = len(cells)
-        if not len(cells):
-            self._blocks.settle(number)
-        if len(handed):
-            cells = cells[~np.isin(runs[cells], handed, assume_unique=True)]
-        yield from self._counted(cut(number, cells, runs[cells], self._size))
-
-    def _counted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            self.given_out += len(batch)
+        for batch in handout.coarse(first[at:]):
+            handed.append(batch.runs)
             yield batch
+        if self._pilot is None:
+            known = np.sort(np.concatenate(handed)) if handed else np.zeros(0, dtype=np.int64)
+            yield from handout.rest(known)
+
+    def _time_left(self) -> tuple[float, str]:
+        """Seconds until the first limit of the request, and what it is."""
+        request = self.settings.request
+        if request is None or not self._limited:
+            return math.inf, ""
+        return request.left(self.meter.seconds, self.executor.workers)
 
     # --- taking results ---
 
@@ -680,7 +735,10 @@ class Session:
         result = outcome.result
         self.cost = self.cost.after(result.duration)
         self._usual = self._usual.after(result.duration[result.status == Status.DONE])
+        self._calls = self._calls.after(len(result), float(result.duration.sum()))
+        self._learn(outcome)
         self.tally.busy_seconds += float(result.duration.sum())
+        self.tally.wasted_seconds += float(result.duration[result.status != Status.DONE].sum())
         self.tally.notes.update(result.notes)
         if self._created:
             self._settle(outcome)
@@ -690,6 +748,14 @@ class Session:
         self._early.append(outcome)
         if (result.status == Status.DONE).any():
             self._create(*self._learnt(outcome))
+
+    def _learn(self, outcome: Outcome) -> None:
+        """Learn the cost of runs, from some of them if they are many."""
+        result = outcome.result
+        step = -(-len(result) // LEARNT_RUNS)
+        rows = np.arange(0, len(result), step)
+        rows = rows[result.status[rows] != Status.CRASHED]
+        self.costs = self.costs.after(outcome.batch.runs[rows], result.duration[rows])
 
     def _learnt(self, outcome: Outcome) -> tuple[tuple[Variable, ...], Coords]:
         columns, declared = outcome.result.columns, self.sweep.outputs
@@ -846,6 +912,7 @@ class Session:
         for number, cells, _ in placed:
             block = self._blocks.get(number)
             self.tally.add(block.status[cells], -1)
+            self.tally.repeated += len(cells)
             block.mark(cells, Status.PENDING)
             block.flush()
         for number, cells, rows in placed:
@@ -868,6 +935,7 @@ class Session:
         pause = 0.0 if slow else max(1.0, 10 * CHUNK_SECONDS * self._blocks.unwritten)
         if now - self._flushed >= max(pause, self._flush_pause):
             self._blocks.flush()
+            self._account("running")
             after = time.monotonic()
             self._flush_pause = 10 * (after - now)
             self._flushed = after
@@ -901,6 +969,7 @@ class Session:
             workers,
             bool(self.sweep.requirements),
             tuple(self._examples),
+            self.left if self.state == "done" and self.settings.request is not None else "",
         )
 
     def _enter(self, state: str) -> None:
@@ -913,20 +982,64 @@ class Session:
             self._reported = now
             self.report(self.progress())
 
-    def _account(self) -> None:
-        """Write this session's receipt beside the store."""
+    def _ending(self) -> str:
+        """How the session came to its end, in one word."""
+        if self.ending is not None:
+            return "failed"
+        if self.interrupted or self.stop_wishes:
+            return "cancelled"
+        return "limit" if self._limited and self.unfinished else "done"
+
+    @property
+    def unfinished(self) -> int:
+        """Runs of this session that are still pending; at most, while a mask is uncounted."""
+        return max(self.total - sum(self.tally.counts.values()), 0)
+
+    @property
+    def left(self) -> str:
+        """What is left and why; empty if nothing is."""
+        if not self.unfinished:
+            return ""
+        runs = f"{self.unfinished:,} run{'' if self.unfinished == 1 else 's'}"
+        if self.ending is not None:
+            return f"{runs}: the session ended with {type(self.ending).__name__}"
+        if self.interrupted or self.stop_wishes:
+            return f"{runs}: the session was stopped"
+        seconds, limit = self._time_left()
+        if seconds <= 0:
+            return f"{runs}: {limit} is reached"
+        if self._handout.dropped:
+            return f"{runs}: none of them is sure to end within {limit}"
+        return runs
+
+    def _account(self, state: str, *, at_once: bool = False) -> None:
+        """Write this session's receipt beside the store, if that is due."""
+        if not (at_once or self.account.due):
+            return
+        runs = self.tally.by_name
         said = {
+            "state": state,
             "workers": self.executor.workers,
             "executor": type(self.executor).__name__,
-            "runs": self.tally.by_name,
+            "runs": runs,
             "failed": self.tally.failed,
+            "queued_seconds": self._queued,
+            "held_seconds": self.meter.seconds * self.executor.workers,
             "used_seconds": self.tally.busy_seconds,
+            "wasted": sum(runs.get(one.word, 0) for one in UNSUCCESSFUL) + self.tally.repeated,
+            "wasted_seconds": self.tally.wasted_seconds,
             "errors": dict(self.tally.errors.most_common(50)),
             "notes": dict(self.tally.notes.most_common(50)),
             "interrupted": self.interrupted,
-            "environment": environment(),
+            "environment": self._environment,
         }
-        write_receipt(self.store, self._began, said)
+        if self.settings.request is not None:
+            said["request"] = self.settings.request.to_json()
+        if state not in ("queued", "running"):
+            said["left"] = self.left
+        if self._codes:
+            said["code"] = self._codes[self._code]["identity"]["digest"]
+        self.account.write(said)
 
 
 def _short(value: Any) -> str:

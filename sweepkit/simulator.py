@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dis
 import inspect
+import itertools
 import linecache
 import os
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.dependence import STEPWISE, refuse_dependence, refuse_own_store
 from sweepkit.grid import Grid
 
 __all__ = ["INJECTED", "Call", "call_of"]
@@ -66,12 +68,15 @@ class Call:
     positional, keyword : tuple of str
         Parameters, derived coordinates and injected values in the order they are handed over.
     injected : frozenset of str
-        Which of them are not of the grid.
+        Which of them are made for each run, and not of the grid.
+    constant : frozenset of str
+        Which of them are the same for all runs of a worker: inputs, and what it set up.
     """
 
     positional: tuple[str, ...]
     keyword: tuple[str, ...]
     injected: frozenset[str]
+    constant: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,26 +88,37 @@ class Call:
         grid: Grid,
         index: Mapping[str, NDArray[np.intp]],
         injected: Mapping[str, Iterable[Any]],
+        handed: Mapping[str, Any] | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         """Values of each run, in the order of ``names``."""
         derived = dict(grid.derived)
+        count = len(next(iter(index.values()), ()))
         columns: list[Iterable[Any]] = []
         for name in self.names:
             if name in self.injected:
                 columns.append(injected[name])
+            elif name in self.constant:
+                columns.append(itertools.repeat((handed or {})[name], count))
             elif name in derived:
                 columns.append(grid.columns(index, (name,))[name].tolist())
             else:
                 one = grid[name]
                 columns.append(one.handed(index[one.dim]))
         if not columns:
-            count = len(next(iter(index.values()), ()))
             return iter([()] * count)
         return zip(*columns, strict=True)
 
 
-def call_of(function: Callable[..., Any], grid: Grid) -> Call:
+def call_of(
+    function: Callable[..., Any],
+    grid: Grid,
+    constant: Collection[str] = (),
+    outputs: Collection[str] = (),
+) -> Call:
     """How to call a simulator on the points of a grid.
+
+    ``constant`` are the names of inputs and of what is set up, ``outputs`` those of outputs that
+    are known, which no argument may have.
 
     Raises
     ------
@@ -125,13 +141,13 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
         if is_one(function) or is_one(call):
             raise TypeError(
                 f"simulator {name!r} is a {kind} function; give a plain function that returns "
-                "its outputs"
+                "its outputs" + (STEPWISE if "gen" in kind else "")
             )
-    extra = (*grid.names, *(n for n, _ in grid.derived))
+    extra = (*grid.names, *(n for n, _ in grid.derived), *constant)
     try:
-        signature = inspect.signature(function)
+        signature = _signature(function)
     except (ValueError, TypeError):  # some C functions tell nothing of their arguments
-        return Call((), grid.names, frozenset())
+        return Call((), (*grid.names, *constant), frozenset(), frozenset(constant))
     positional: list[str] = []
     keyword: list[str] = []
     injected: set[str] = set()
@@ -155,6 +171,7 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
             by_place = argument.kind is not argument.KEYWORD_ONLY and contiguous
             (positional if by_place else keyword).append(wanted)
         elif argument.default is argument.empty:
+            refuse_dependence(name, wanted, outputs)
             raise TypeError(
                 f"simulator {name!r} needs {wanted!r}, which is no parameter of the grid "
                 f"({', '.join(grid.names) or 'none'}); add it to the grid or give it a default"
@@ -173,7 +190,23 @@ def call_of(function: Callable[..., Any], grid: Grid) -> Call:
                 f"({', '.join(signature.parameters) or 'it takes none'}); "
                 "rename one of them or leave the parameter out"
             )
-    return Call(tuple(positional), tuple(keyword), frozenset(injected))
+    for one in constant:
+        if one not in handed and not has_rest:
+            raise TypeError(
+                f"input or setup {one!r} is no argument of simulator {name!r} "
+                f"({', '.join(signature.parameters) or 'it takes none'}); rename it or leave it out"
+            )
+        keyword += [one] if one not in handed else []
+    return Call(tuple(positional), tuple(keyword), frozenset(injected), frozenset(constant))
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Arguments of a function, whatever its annotations name that does not exist."""
+    if sys.version_info >= (3, 14):  # where they are evaluated when asked for
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def simulator_name(function: object) -> str:
@@ -261,6 +294,23 @@ def unsettles(function: object) -> bool:
         if "signal" in names and scope.get("signal", signal) in (signal, signal.signal):
             return True
     return False
+
+
+def refuse_own_store_of(function: object, path: str) -> None:
+    """Refuse a simulator whose code reads the store that its runs are written to.
+
+    Raises
+    ------
+    ValueError
+        That says what to use instead.
+    """
+    inner = inspect.unwrap(function) if callable(function) else None
+    scope = dict(getattr(inner, "__globals__", {}))
+    free = getattr(getattr(inner, "__code__", None), "co_freevars", ())
+    for name, cell in zip(free, getattr(inner, "__closure__", None) or (), strict=True):
+        with suppress(ValueError):  # an empty cell
+            scope[name] = cell.cell_contents
+    refuse_own_store(simulator_name(function), _codes(function, set()), scope, path)
 
 
 def cell_sources(function: object) -> dict[str, str]:

@@ -117,6 +117,8 @@ class Progress:
         Whether there are requirements that runs can fail.
     examples : tuple of Example
         The first run of each kind of error.
+    note : str
+        What a limit left to be run, and why.
     """
 
     total: int
@@ -131,6 +133,7 @@ class Progress:
     workers: int = 0
     judged: bool = False
     examples: tuple[Example, ...] = ()
+    note: str = ""
 
     @property
     def finished(self) -> int:

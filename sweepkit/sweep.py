@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import html
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from sweepkit.command import Command
+from sweepkit.cost import Declared, checked_cost
 from sweepkit.expressions import Expression
 from sweepkit.format1 import RESERVED
 from sweepkit.grid import Grid, grid
+from sweepkit.html import box, code, note, section
+from sweepkit.html import table as html_table
 from sweepkit.identity import Identity, identify
+from sweepkit.inputs import described, digests, settled
 from sweepkit.outputs import Output, name_fault
+from sweepkit.references import reference_of
 from sweepkit.requirements import collect
-from sweepkit.simulator import Call, call_of, simulator_name, uses_global_random
+from sweepkit.setup import settled_setup
+from sweepkit.simulator import INJECTED, Call, call_of, simulator_name, uses_global_random
 from sweepkit.streams import STREAMS
+from sweepkit.vectorized import Vectorized
 
 __all__ = ["Sweep"]
 
@@ -45,10 +54,21 @@ class Sweep:
     threads : int
         Threads that linear algebra may use within one run; results can differ in their last bits
         between one and two.
+    inputs : mapping of str to path or object, optional
+        What all runs share, handed over by name: a path (str or path) of a file or folder as the
+        path of a read-only copy of it, anything else as it is, arrays read-only. It goes to each
+        worker once and counts by its content: with another, finished runs are stale.
+    setup : mapping of str to callable, optional
+        What each worker sets up once before its first run, as in ``{"model": load_model}``: the
+        function may take inputs by name, and what it returns is handed to runs by the name given;
+        a context manager is entered for it and left when the worker ends, unless that is killed.
     version : str, optional
         Stands for the simulator's code: as long as it stays, the code counts as unchanged.
     name : str, optional
         For people; the simulator's name by default.
+    cost : float or callable, optional
+        Seconds that a run takes: a number, or a function of parameters by name. What is not said
+        is learnt; it decides the order of the runs and no result.
 
     Raises
     ------
@@ -71,8 +91,11 @@ class Sweep:
     entropy: int = field(default=0, kw_only=True)
     streams: str = field(default="independent", kw_only=True)
     threads: int = field(default=1, kw_only=True)
+    inputs: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    setup: Mapping[str, Callable[..., Any]] = field(default_factory=dict, kw_only=True)
     version: str | None = field(default=None, kw_only=True)
     name: str = field(default="", kw_only=True)
+    cost: Declared | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         def settle(name: str, value: object) -> None:
@@ -92,9 +115,35 @@ class Sweep:
                 raise ValueError(f"{word} is {number!r}; give a whole number of at least {least}")
             settle(word, int(number))
         _text("version", self.version or "")
-        settle("call", call_of(self.simulator, self.grid))
+        settle("inputs", settled(self.inputs))
+        settle("setup", settled_setup(self.setup, self.inputs))
+        constant = self._constant()
+        if isinstance(self.simulator, Command):
+            settle("call", self.simulator.call(self.grid, constant))
+        else:
+            settle("call", call_of(self.simulator, self.grid, constant, self.outputs))
+        if isinstance(self.simulator, Vectorized) and "scratch" in self.call.injected:
+            raise TypeError(
+                f"vectorized simulator {self.name!r} asks for scratch, but the runs of a batch "
+                "share one call; make a folder in it with tempfile"
+            )
+        settle("cost", checked_cost(self.cost, self.grid))
 
     call: Call = field(init=False, repr=False)
+
+    def _constant(self) -> dict[str, Any]:
+        """What all runs share, by name."""
+        known = {*self.grid.names, *(name for name, _ in self.grid.derived), *INJECTED}
+        known |= {*self.outputs}
+        for word, names in (("input", self.inputs), ("setup", self.setup)):
+            for name in names:
+                if name in known:
+                    raise ValueError(
+                        f"{word} {name!r} has the name of a parameter, an output, an input or of "
+                        f"what runs are given anyway ({', '.join(INJECTED)}); rename it"
+                    )
+                known.add(name)
+        return {**self.inputs, **self.setup}
 
     def _check_names(self) -> None:
         taken = {*self.grid.names, *self.grid.dims, *(n for n, _ in self.grid.derived)}
@@ -140,12 +189,24 @@ class Sweep:
     @property
     def identity(self) -> Identity:
         """What the simulator's code computes now, as a digest by parts; read anew each time."""
-        return identify(self.simulator, version=self.version)
+        simulator = self.simulator
+        if isinstance(simulator, Command):
+            own = simulator.identity(self.version)
+        elif isinstance(simulator, Vectorized):
+            own = identify(simulator.function, version=self.version)
+        else:
+            own = identify(simulator, version=self.version)
+        for name, function in self.setup.items() if self.version is None else ():
+            own = own.joined(identify(function).within(f"setup {name!r}"))
+        shared = digests(self.inputs)
+        return own.beside({f"input {n}": (f"input {n!r}", shared[n]) for n in shared})
 
     @property
     def random(self) -> bool:
         """Whether runs draw random numbers that we know of: ``rng``, ``seed``, global ones."""
-        return bool({"rng", "seed"} & self.call.injected) or uses_global_random(self.simulator)
+        if {"rng", "seed"} & self.call.injected:
+            return True
+        return not isinstance(self.simulator, Command) and uses_global_random(self.simulator)
 
     def declaration(self) -> dict[str, Any]:
         """The sweep as plain data, without the values along its dims and without code."""
@@ -170,7 +231,87 @@ class Sweep:
             "threads": self.threads,
             "version": self.version,
             "random": self.random,
+            "simulator": reference_of(self.simulator),
+            "inputs": described(self.inputs),
+            "setup": {name: reference_of(one) for name, one in self.setup.items()},
         }
+
+    def to_json(
+        self, *, memory: int | None = None, request: Mapping[str, Any] | None = None
+    ) -> str:
+        """The sweep as a JSON document: what a scheduler must know, and what makes it again.
+
+        Parameters
+        ----------
+        memory : int, optional
+            Bytes that a worker needs.
+        request : mapping, optional
+            Compute that is asked for, as plain data.
+
+        Returns
+        -------
+        str
+            Runs, exact values, roles, units, masks, outputs and requirements, inputs with sizes
+            and digests, cost where it is declared, identity of the code, and where the simulator
+            is found again: by import, as a command, or not ("needs_code"). Its schema is in
+            ``sweepkit/declaration.schema.json``; :func:`sweepkit.run` keeps one beside the store.
+
+        Examples
+        --------
+        >>> import json, sweepkit as sk
+        >>> sweep = sk.Sweep(abs, sk.grid(x=[1.0, -2.5]))
+        >>> json.loads(sweep.to_json())["grid"]["parameters"][0]["values"]
+        [1.0, -2.5]
+        """
+        from sweepkit.declaration import document
+
+        said = document(self, memory=memory, request=request)
+        return json.dumps(said, indent=1, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(
+        cls,
+        given: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        simulator: Callable[..., Any] | None = None,
+        objects: Mapping[str, Mapping[str, Any]] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        setup: Mapping[str, Callable[..., Any]] | None = None,
+        requirements: Sequence[Any] | None = None,
+    ) -> Sweep:
+        """A sweep from the document that :meth:`to_json` gave.
+
+        What it names by import is imported, so take documents from those you trust.
+
+        Parameters
+        ----------
+        given : str, path or mapping
+            The document, the path of its file, or of a store, which has one beside it.
+        simulator : callable, optional
+            Instead of the one that is named; needed for one of a notebook.
+        objects : mapping, optional
+            By parameter, what its labels stand for.
+        inputs, setup : mapping, optional
+            By name, instead of those named.
+        requirements : sequence, optional
+            Instead of those named.
+
+        Raises
+        ------
+        ValueError
+            If it is no such document, or names code or objects that it cannot bring along and
+            that are not passed.
+        """
+        from sweepkit.declaration import read_document, sweep_of
+
+        return sweep_of(
+            read_document(given),
+            simulator=simulator,
+            objects=objects,
+            inputs=inputs,
+            setup=setup,
+            requirements=requirements,
+        )
 
     def __repr__(self) -> str:
         count = len(self.requirements)
@@ -178,12 +319,36 @@ class Sweep:
         return f"<sweepkit.Sweep {self.name!r}: {self.grid._count()}, {count} requirement{plural}>"
 
     def _repr_html_(self) -> str:
-        wanted = "".join(
-            f"<li><code>{html.escape(one.text)}</code></li>" for one in self.requirements
-        )
-        return (
-            f"<div><b>Sweep</b> {html.escape(self.name)}{self.grid._repr_html_()}"
-            f"<div>requirements<ul>{wanted or '<li>none</li>'}</ul></div></div>"
+        wanted = "\n".join(one.text for one in self.requirements)
+        outputs = [
+            (name, ", ".join(said.dims or ()) or "", said.units or "", said.long_name or "")
+            for name, said in self.outputs.items()
+        ]
+        random = f"{self.streams}, entropy {self.entropy}" if self.random else "none drawn"
+        said = [("random streams", random), ("threads in a run", self.threads)]
+        said += [("version", self.version)] if self.version else []
+        parameters = self.grid.parameters
+        return box(
+            "sweepkit.Sweep",
+            section(
+                "Requirements",
+                code(wanted) if wanted else note("none, so no run passes or fails"),
+                about=f"({len(self.requirements)})",
+                unfolded=True,
+            ),
+            section(
+                "Parameters", self.grid._parameters(), about=f"({len(parameters)})", unfolded=True
+            ),
+            section(
+                "Outputs",
+                html_table(("Name", "Dims", "Units", "What it is"), outputs)
+                if outputs
+                else note("learnt from the first run"),
+                about=f"({len(outputs)} declared)",
+            ),
+            section("Settings", html_table(("", ""), said)),
+            about=f"{self.name}: {self.grid._count()}",
+            text=repr(self),
         )
 
 

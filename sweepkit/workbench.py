@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 import xarray as xr
 
@@ -13,9 +13,13 @@ from sweepkit import reading
 from sweepkit.amend import add_derived, damage
 from sweepkit.analysis import Suggestion
 from sweepkit.grid import Grid
+from sweepkit.identity import Identity, changes
+from sweepkit.locate import one_run
 from sweepkit.options import RefineOptions, RunOptions, taking
 from sweepkit.protocols import StoreError
 from sweepkit.refine import refine as run_stages
+from sweepkit.replay import Replay, rerun
+from sweepkit.resume import changed_objects, object_identities, was_from_json
 from sweepkit.run import Session
 from sweepkit.simulator import simulator_name
 from sweepkit.stores.zarr import STAGES, ZarrStore
@@ -24,7 +28,7 @@ from sweepkit.sweep import Sweep
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["derive", "refine", "run", "verify"]
+__all__ = ["derive", "refine", "replay", "run", "verify"]
 
 
 @taking(RunOptions)
@@ -75,6 +79,9 @@ def run(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOption
         changed, keep them, or run them again.
     snap : bool
         Take a stored value for one that differs from it by rounding alone.
+    request : Request, optional
+        Workers, and a deadline, duration or budget at which to stop: what is done by then is
+        kept, the receipt says what is left and why, and the same call goes on.
     progress : bool or callable
         Show progress, or be called with each :class:`~sweepkit.Progress`.
 
@@ -188,7 +195,8 @@ def _session(
 ) -> tuple[Session, ZarrStore]:
     if not isinstance(sweep, Sweep):
         raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
-    settings, held = options_of.settings(options), options_of.executor(options)
+    settings = options_of.settings(options)
+    held = options_of.executor(options, settings.request)
     show = options_of.report(options.get("progress", True), sweep.name)
     target = ZarrStore(store)
     return Session(sweep, target, held, settings, show), target
@@ -279,3 +287,81 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
             for one in damage(target.stage(number))
         ]
     return pd.DataFrame(rows, columns=columns)
+
+
+def replay(sweep: Sweep, ds: xr.Dataset | str | os.PathLike[str], run: Any) -> Replay:
+    """Execute one run again, here and in the open, and compare it with what is stored.
+
+    Nothing is caught or contained: what the simulator prints appears, what it raises comes
+    through with its traceback, so that ``%debug`` and breakpoints work. It gets the same
+    arguments, objects behind labels, seed and generator as the stored run.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        With the simulator and the objects behind labels.
+    ds : Dataset or path
+        The store, or what :func:`sweepkit.open` or :func:`run` gave, or a selection of it.
+    run : int, mapping, Series, DataFrame of one row, or Dataset
+        Its place in C order over the run dims; values of its parameters, those with one value
+        may be left out; its row in ``sk.runs(ds)``; or a selection of one run.
+
+    Returns
+    -------
+    Replay
+        With ``outputs`` (a Dataset), ``result`` (what the simulator returned), ``reproduced``,
+        ``differs`` (what is not as stored, by name) and ``code`` (whether it changed since).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the run is not there, is not one run, or does not fit the sweep.
+    Exception
+        Whatever the simulator raises.
+
+    Examples
+    --------
+    >>> import tempfile, sweepkit as sk
+    >>> def fall(height, gravity):
+    ...     return {"time": (2 * height / gravity) ** 0.5}
+    >>> sweep = sk.Sweep(fall, sk.grid(height=[1.0, 2.0], gravity=[1.62, 9.81]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ds = sk.run(sweep, f"{folder}/fall.zarr", backend="sequential", progress=False)
+    ...     sk.replay(sweep, ds, {"height": 2.0, "gravity": 9.81}).reproduced
+    True
+    """
+    if not isinstance(sweep, Sweep):
+        raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
+    opened = ds if isinstance(ds, xr.Dataset) else reading.open(ds)
+    one = one_run(opened, run)
+    said = reading.declaration_of(opened)
+    parameters = [p["name"] for p in said.get("parameters", [])] or sweep.grid.names
+    values = {name: one[name].values[()] for name in parameters if name in one.coords}
+    return rerun(
+        sweep,
+        values,
+        one.load(),
+        was=was_from_json(said) if said else {},
+        code=_code_words(sweep, said, one),
+        entropy=said.get("entropy"),
+        streams=said.get("streams"),
+    )
+
+
+def _code_words(sweep: Sweep, said: Mapping[str, Any], one: xr.Dataset) -> str:
+    """Whether the code and objects are those that made a run."""
+    codes = said.get("codes")
+    if not codes or "code" not in one:
+        return "which code made the stored run is not known"
+    number = int(one["code"])
+    if not 0 <= number < len(codes):
+        return "no code has made this run yet"
+    told = changes(Identity.from_json(codes[number]["identity"]), sweep.identity)
+    told += [
+        f"label {label!r} of {name!r} stands for another object"
+        for name, label in changed_objects(said.get("objects", {}), object_identities(sweep.grid))
+        if name in one.coords and one[name].values[()] == label
+    ]
+    if told:
+        return f"the code has changed since the stored run was made: {'; '.join(told)}"
+    return "the code is the one that made the stored run"

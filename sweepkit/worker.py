@@ -10,6 +10,7 @@ import pickle
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -17,8 +18,9 @@ import numpy as np
 
 from sweepkit.capture import FileCapture, remember_sources
 from sweepkit.containment import Pristine, Trait
-from sweepkit.evaluate import Station, evaluate
+from sweepkit.evaluate import Station, Task, evaluate
 from sweepkit.protocols import Result
+from sweepkit.setup import SetupError, prepared
 
 __all__ = ["CLAIM_BYTES", "STACK_SIGNAL", "serve"]
 
@@ -53,21 +55,41 @@ def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) ->
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(threads)
+    try:
+        with prepared(task.inputs, task.setup) as handed:
+            capture.take()
+            pipe.send_bytes(pickle.dumps(None, protocol=5))
+            scratch = os.path.dirname(log_path)
+            _work(pipe, task, _station(capture, claim, touched, handed, scratch))
+    except SetupError as fault:
+        pipe.send_bytes(pickle.dumps(str(fault), protocol=5))
+
+
+def _station(
+    capture: FileCapture,
+    claim: Any,
+    touched: bytearray,
+    handed: Mapping[str, Any],
+    scratch: str,
+) -> Station:
     pristine = Pristine(
         Trait("standard output", capture.attached, capture.attach),
         Trait("signal handlers", _stack_is_told, lambda _: _tell_stack(capture)),
     )
-    station = Station(
+    return Station(
         capture,
         claim,
         touched,
         watched=True,
-        scratch=os.path.dirname(log_path),
+        scratch=scratch,
         pristine=pristine,
         replaceable=True,
+        handed=handed,
     )
-    capture.take()
-    pipe.send_bytes(pickle.dumps(None, protocol=5))
+
+
+def _work(pipe: Any, task: Task, station: Station) -> None:
+    """Run batches until the pipe closes."""
     at_first = _resident()
 
     def hand(result: Result, goes_on: bool = True) -> None:

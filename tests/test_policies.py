@@ -49,9 +49,10 @@ def test_fair_share_makes_up_for_what_a_job_is_behind() -> None:
     assert fair_share(example(workers=[2, 1], held=[0.0, 0.0], entitled=[5.0, 0.0])) == 1
 
 
-def test_a_job_of_unknown_size_is_tried_first() -> None:
+def test_a_job_of_unknown_size_is_tried_first_on_one_worker() -> None:
     for policy in (shortest_first, fair_finish):
         assert policy(example(left=[1.0, np.nan])) == 1
+        assert policy(example(left=[1.0, np.nan], workers=[0, 1])) == 0
 
 
 def test_a_long_job_that_was_passed_long_enough_goes_first() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,8 @@ HIDDEN: dict[str, tuple[str, Any]] = {
     "whole": ("float64", np.nan),
     "small": ("float64", np.nan),
     "ok": ("float64", np.nan),
-    "when": ("datetime64[ns]", np.datetime64("NaT")),
-    "span": ("timedelta64[ns]", np.timedelta64("NaT")),
+    "when": ("datetime64[ns]", np.datetime64("NaT", "ns")),
+    "span": ("timedelta64[ns]", np.timedelta64("NaT", "ns")),
     "text": ("object", ""),
     "pair": ("complex128", complex(np.nan, 0)),
     "trace": ("float64", np.nan),
@@ -58,7 +59,7 @@ HIDDEN: dict[str, tuple[str, Any]] = {
 @pytest.fixture
 def stopped(store: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store in which 2 of 6 runs are done: the third raised, and the sweep was to stop."""
-    monkeypatch.setattr("sweepkit.plan.FIRST_SECONDS", 0.0)  # a batch is one run
+    monkeypatch.setattr(sys.modules["sweepkit.plan"], "FIRST_SECONDS", 0.0)  # a batch is one run
     count = 0
 
     def simulate(a: int) -> dict[str, Any]:

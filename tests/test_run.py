@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import os
+import sys
 import threading
 import time
 import warnings
@@ -243,8 +244,8 @@ def test_a_grid_of_one_run_has_a_result(store: str) -> None:
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of one run."""
-    monkeypatch.setattr("sweepkit.plan.FIRST_SECONDS", 0.0)
-    monkeypatch.setattr("sweepkit.plan.BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["sweepkit.plan"], "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["sweepkit.plan"], "BATCH_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("late", [2.5, float("nan"), float("inf"), np.float32(0.5)])

@@ -26,6 +26,7 @@ __all__ = [
     "combined",
     "components_of",
     "middle",
+    "placed",
     "shown",
     "split_component",
     "spread_dims",
@@ -262,13 +263,13 @@ def _binned(values: NDArray[Any]) -> tuple[Codes, NDArray[Any], NDArray[Any]]:
     step = max(1, len(values) // 100_000)
     some = np.sort(values[::step])
     edges = np.unique(some[(np.arange(1, N_BINS) * len(some)) // N_BINS])
-    codes = _placed(edges, values)
+    codes = placed(edges, values)
     lower = np.concatenate([[values.min()], edges])
     upper = np.concatenate([edges, [values.max()]])
     return codes, lower, upper
 
 
-def _placed(edges: NDArray[Any], values: NDArray[Any]) -> Codes:
+def placed(edges: NDArray[Any], values: NDArray[Any]) -> Codes:
     """How many edges lie at or below each value, as ``np.searchsorted`` with side right.
 
     Very many numbers are first thrown into even cells: most hold one edge or none, and then one

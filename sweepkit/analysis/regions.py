@@ -26,6 +26,9 @@ from sweepkit.analysis.peeling import (
 from sweepkit.analysis.reasons import check_share, reasons, whole_number
 from sweepkit.analysis.table import Table, passed_and_failed, table, varied
 from sweepkit.analysis.unrefined import left_out, unrefined
+from sweepkit.html import Markup, escape, note
+from sweepkit.html import box as html_box
+from sweepkit.html import table as html_table
 
 __all__ = ["Regions", "regions"]
 
@@ -86,6 +89,36 @@ class Regions:
         wanted = np.linspace(0, 1, 1001)
         at = np.searchsorted(coverage, wanted - 1e-12)
         return float(best[np.minimum(at, len(best) - 1)].mean())
+
+    def _repr_html_(self) -> str:
+        def percent(share: float) -> str:
+            return "" if np.isnan(share) else f"{100 * share:.1f} %"
+
+        rows = [
+            (
+                Markup(f"<code>{escape(one['text'])}</code>"),
+                percent(one["density"]),
+                f"{percent(one['low'])} to {percent(one['high'])}",
+                percent(one["coverage"]),
+                f"{one['n_failed']:,} of {one['n_run']:,}",
+                percent(one["held_out_density"]),
+                "yes" if one["confirmed"] else "no",
+            )
+            for one in self.boxes.to_dict("records")
+        ]
+        columns = ("Limits", "Density", "Interval", "Coverage", "Failed", "Held out", "Confirmed")
+        count = f"{len(rows)} box" if len(rows) == 1 else f"{len(rows)} boxes"
+        said = "Density: share of the runs inside that fail. Coverage: share of all failures."
+        basis = str(self.boxes.attrs.get("basis", ""))
+        return html_box(
+            "sweepkit.Regions",
+            html_table(columns, rows, numbers={1, 2, 3, 4, 5})
+            if rows
+            else note("no box: failures are not told apart by limits of parameters"),
+            note(f"{said} Intervals: {basis}." if basis else said),
+            about=f"{count} of failing runs, of {len(self.trajectory):,} seen",
+            text=repr(self.boxes),
+        )
 
     def evaluate(self, limits: Mapping[str, Any], *, level: float = 0.95) -> dict[str, Any]:
         """What a box of one's own choice would cover.

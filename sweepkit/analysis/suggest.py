@@ -18,6 +18,7 @@ from sweepkit.analysis.candidates import (
     candidates,
     key_of,
 )
+from sweepkit.analysis.coding import shown
 from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.lattice import lattice_of, own_parameters
 from sweepkit.analysis.outcomes import (
@@ -35,6 +36,8 @@ from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split,
 from sweepkit.analysis.table import Table, passed_and_failed, table
 from sweepkit.expressions import parse
 from sweepkit.grid import Grid, grid, paired
+from sweepkit.html import box, note, section
+from sweepkit.html import table as html_table
 from sweepkit.parameters import values
 
 __all__ = ["Suggestion", "suggest"]
@@ -65,6 +68,31 @@ class Suggestion:
     points: pd.DataFrame
     goal: str
     method: str
+
+    def _repr_html_(self) -> str:
+        units = {one.name: one.units for one in self.grid.parameters}
+        names = [str(name) for name in self.points.columns]
+        columns = [f"{name}, {units[name]}" if units.get(name) else name for name in names]
+        rows = [[shown(value) for value in row] for row in self.points.itertuples(index=False)]
+        right = {k for k, name in enumerate(names) if self.points[name].dtype.kind in "iuf"}
+        reasons = self.points["reason"].value_counts()
+        return box(
+            "sweepkit.Suggestion",
+            section(
+                "Points",
+                html_table(columns, rows, numbers=right, limit=20),
+                about=f"({len(rows)}; the most wanted first)",
+                unfolded=len(rows) <= 8,
+            ),
+            section(
+                "Reasons",
+                html_table(("Reason", "Points"), list(reasons.items()), numbers={1}, limit=10),
+                about=f"({len(reasons)})",
+            ),
+            note(self.method),
+            about=f"for the {self.goal}: {self.grid._count()}",
+            text=repr(self.points),
+        )
 
 
 def suggest(

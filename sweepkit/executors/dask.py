@@ -33,6 +33,7 @@ from sweepkit.protocols import (
     Share,
     everyone,
 )
+from sweepkit.setup import SetupError
 
 try:
     from distributed import Client, Future, default_client, get_worker
@@ -147,7 +148,15 @@ class DaskExecutor:
         payload = pickled(task)
         with self._connected() as client:
             self._client = client
-            crew = _Crew(client, payload, task.threads, timeout, lambda: self.workers)
+            crew = _Crew(
+                client,
+                payload,
+                task.threads,
+                timeout,
+                lambda: self.workers,
+                task.stops_at_error,
+                bool(task.setup),
+            )
             try:
                 yield crew
             finally:
@@ -205,6 +214,8 @@ class _Crew:
     threads: int
     timeout: Callable[[], float | None] | None
     workers: Callable[[], int]
+    stops_at_error: bool
+    leaves: bool
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -261,6 +272,8 @@ class _Crew:
                 self.threads,
                 batch.runs,
                 self.timeout() if self.timeout is not None else None,
+                self.stops_at_error,
+                self.leaves,
                 key=key,  # of its own, so that calls that look alike are never merged
                 pure=False,
                 retries=0,
@@ -324,7 +337,7 @@ class _Crew:
             return
         if future.status == "error":
             fault = future.exception()
-            if isinstance(fault, WorkerStartError):
+            if isinstance(fault, WorkerStartError | SetupError):
                 raise fault
             if type(fault).__name__ != "KilledWorker":
                 raise ComputeLostError(
@@ -409,10 +422,16 @@ _lock = threading.Lock()
 
 
 def run_batch(
-    payload: bytes, token: str, threads: int, runs: NDArray[np.int64], limit: float | None
+    payload: bytes,
+    token: str,
+    threads: int,
+    runs: NDArray[np.int64],
+    limit: float | None,
+    stops_at_error: bool,
+    leaves: bool,
 ) -> list[Part]:
     """Run a batch in a process that this worker keeps; which runs came out how, in parts."""
-    kept, fleet = _borrowed(payload, token, threads)
+    kept, fleet = _borrowed(payload, token, threads, leaves)
     fleet.timeout = None if limit is None else lambda: limit
     wanted = _is_wanted()
 
@@ -425,6 +444,8 @@ def run_batch(
         for outcome in fleet.map(iter([Batch(0, runs, runs)]), stopping):
             if outcome is not None:
                 parts.append((outcome.batch.runs, outcome.result))
+                if stops_at_error and outcome.result.errors:
+                    return parts  # the process runs nothing more, and is ended
         sound = not stopping()
     finally:
         with _lock:
@@ -437,13 +458,13 @@ def run_batch(
     return parts
 
 
-def _borrowed(payload: bytes, token: str, threads: int) -> tuple[_Kept, Fleet]:
+def _borrowed(payload: bytes, token: str, threads: int, leaves: bool) -> tuple[_Kept, Fleet]:
     with _lock:
         kept = _kept.setdefault(token, _Kept())
         fleet = kept.idle.pop() if kept.idle else None
         if fleet is None:
             _may_have_children()
-            fleet = Fleet(payload, threads, 1)
+            fleet = Fleet(payload, threads, 1, leaves=leaves)
         kept.busy.append(fleet)
     return kept, fleet
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,15 +15,18 @@ from dataclasses import replace
 from typing import Any
 
 import joblib
+import numpy as np
 from joblib.parallel import get_active_backend
 
 from sweepkit.capture import TextCapture, remember_sources, routed_prints
 from sweepkit.containment import Pristine, kept_surroundings
+from sweepkit.digest import digest_of
 from sweepkit.evaluate import STOP, Station, Task, evaluate
-from sweepkit.fleet import RECYCLE_BYTES, TICK, Fleet, pickled
+from sweepkit.fleet import PREFETCH, RECYCLE_BYTES, TICK, Fleet, pickled
 from sweepkit.keeper import descendants
 from sweepkit.premises import Premises
 from sweepkit.protocols import Batch, Crew, Outcome, Result, Share, everyone
+from sweepkit.setup import prepared
 
 __all__ = ["JoblibExecutor"]
 
@@ -100,15 +105,30 @@ class JoblibExecutor:
             )
         if self.backend == "loky":
             payload = pickled(task)
-            with Fleet(payload, task.threads, self._workers, timeout, *self._recycle) as fleet:
+            with Fleet(
+                payload,
+                task.threads,
+                self._workers,
+                timeout,
+                *self._recycle,
+                leaves=bool(task.setup),
+            ) as fleet:
                 yield fleet
         elif self.backend == "sequential":
-            with _in_process(task) as (route, pristine, scratch):
-                self._here = Station(TextCapture(), pristine=pristine, scratch=scratch)
+            with (
+                _in_process(task) as (route, pristine, scratch),
+                prepared(task.inputs, task.setup) as handed,
+            ):
+                self._here = Station(
+                    TextCapture(), pristine=pristine, scratch=scratch, handed=handed
+                )
                 yield _Here(task, self._here, route)
         elif self.backend == "threading":
-            with _in_process(task) as (route, _, scratch):
-                yield _Threads(task, self._workers, route, scratch)
+            with (
+                _in_process(task) as (route, _, scratch),
+                contextlib.ExitStack() as setups,
+            ):
+                yield _Threads(task, self._workers, route, scratch, setups)
         else:
             with _limited(task):  # the backend may run here, in threads that share the limit
                 yield _Registered(task, self._workers, self.backend)
@@ -218,17 +238,30 @@ class _Threads:
         workers: int,
         route: Callable[[TextCapture | None], None],
         scratch: str | None,
+        setups: contextlib.ExitStack,
     ) -> None:
         self._task = task
         self._workers = workers
         self._route = route
         self._scratch = scratch
+        self._setups = setups
+        self._own = threading.local()
         self._stop: list[Station] = []
         self._children = set(descendants(os.getpid()))
 
+    def _handed(self) -> dict[str, Any]:
+        """What this thread hands to its runs; set up once for each, as threads run at a time."""
+        if not hasattr(self._own, "handed"):
+            made = prepared(self._task.inputs, self._task.setup)
+            self._own.handed = made.__enter__()
+            self._setups.push(made.__exit__)
+        return dict(self._own.handed)
+
     def _evaluate(self, batch: Batch) -> Any:
         capture = TextCapture()
-        station = Station(capture, contained=False, scratch=self._scratch)
+        station = Station(
+            capture, contained=False, scratch=self._scratch, handed=self._handed()
+        )
         self._stop.append(station)
         self._route(capture)
         try:
@@ -244,6 +277,14 @@ class _Threads:
         self._children.update(descendants(os.getpid()))
         return replace(result, notes=(*result.notes, "child processes left behind"))
 
+    @staticmethod
+    def _room(running: dict[Future[Any], Batch], workers: int) -> bool:
+        """Whether one more batch may go out: ahead of time, if those before it are short."""
+        if len(running) < workers:
+            return True
+        short = all(batch.seconds <= PREFETCH for batch in running.values())
+        return short and len(running) < 2 * workers
+
     def map(
         self, batches: Iterator[Batch], stopping: Callable[[], bool], share: Share = everyone
     ) -> Iterator[Outcome | None]:
@@ -256,7 +297,7 @@ class _Threads:
         try:
             while True:
                 allowed = min(share(min(len(running), self._workers)), self._workers)
-                while not stopping() and len(running) < 2 * allowed:
+                while not stopping() and self._room(running, allowed):
                     batch = again.popleft() if again else next(source, None)
                     if batch is None:
                         if not running:
@@ -298,7 +339,10 @@ class _Registered:
     """Runs on whatever backend is registered with joblib under a name."""
 
     def __init__(self, task: Task, workers: int, backend: str) -> None:
-        self._payload = pickled(task)
+        payload = pickled(task)
+        self._digest = digest_of(payload)
+        # As an array joblib's backends share it in a file, or scatter it, once and not by batch.
+        self._payload = np.frombuffer(payload, dtype=np.uint8)
         self._workers = workers
         self._backend = backend
 
@@ -322,27 +366,34 @@ class _Registered:
                 return
             with joblib.parallel_config(backend=self._backend, n_jobs=workers):
                 results = joblib.Parallel()(
-                    joblib.delayed(evaluate_pickled)(self._payload, batch.runs) for batch in round_
+                    joblib.delayed(evaluate_pickled)(self._digest, self._payload, batch.runs)
+                    for batch in round_
                 )
             for batch, result in zip(round_, results, strict=True):
                 yield Outcome(batch, result)
 
 
-_tasks: dict[bytes, Task] = {}
-"""Cache of a worker: the tasks that it has rebuilt, by their bytes."""
+_tasks: dict[str, tuple[Task, dict[str, Any]]] = {}
+"""Cache of a worker: the task that it has rebuilt, by its digest, and what it hands to runs."""
+_left = contextlib.ExitStack()
+_rebuilding = threading.Lock()
+atexit.register(_left.close)
 
 
-def evaluate_pickled(payload: bytes, runs: Any) -> Any:
+def evaluate_pickled(digest: str, payload: Any, runs: Any) -> Any:
     """Run a batch in a process that gets the task along with it."""
     import pickle
 
-    if payload not in _tasks:
-        _tasks.clear()
-        _tasks[payload] = pickle.loads(payload)
-        remember_sources(_tasks[payload].sources)
-    task = _tasks[payload]
+    with _rebuilding:
+        if digest not in _tasks:
+            _tasks.clear()
+            _left.close()  # what was set up for the task before
+            task: Task = pickle.loads(memoryview(payload))
+            remember_sources(task.sources)
+            _tasks[digest] = task, _left.enter_context(prepared(task.inputs, task.setup))
+        task, handed = _tasks[digest]
     capture = TextCapture()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_limited(task))
         stack.enter_context(routed_prints())(capture)
-        return evaluate(task, runs, Station(capture))
+        return evaluate(task, runs, Station(capture, handed=handed))

@@ -314,6 +314,10 @@ class ZarrStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, text)
 
+    def memos(self, folder: str) -> list[str]:
+        """Names of the small texts in a folder beside the sweep, in order."""
+        return sorted(one.name for one in (self.beside / folder).glob("*.json"))
+
     def folder(self, name: str) -> str:
         """Path of a folder beside the sweep that workers may write to."""
         return str(self.beside / name)

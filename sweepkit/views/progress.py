@@ -110,7 +110,8 @@ def sentence(progress: Progress) -> str:
     details = _details(progress)
     if word is not None:
         head = f"{word}, {head} in {duration_text(progress.elapsed)}"
-    return f"{head}, {details}" if details else head
+    note = f"; left: {progress.note}" if progress.note else ""
+    return (f"{head}, {details}" if details else head) + note
 
 
 def _details(progress: Progress) -> str:

@@ -3,6 +3,7 @@ import pytest
 import xarray as xr
 
 from sweepkit.analysis import table
+from sweepkit.analysis.coding import placed
 from tests.analysis.planted import grid, sample
 
 
@@ -102,3 +103,20 @@ def test_recorded_order_is_followed_through_sorted_axes_and_dropped_when_it_no_l
     wanted = [disk_of.index(i) * 4 + j for i, j in zip(a, b, strict=True)]
     assert table(ds).prefix.tolist() == wanted
     assert table(ds.isel(a=[0, 1])).prefix is None
+
+
+@pytest.mark.parametrize("kind", ["even", "normal", "skewed", "ties", "holes", "narrow"])
+def test_codes_of_very_many_values_are_those_of_a_search(kind):
+    rng = np.random.default_rng(6)
+    values = {
+        "even": rng.random(60_000),
+        "normal": rng.normal(size=60_000),
+        "skewed": rng.exponential(size=60_000) ** 3,
+        "ties": rng.integers(0, 400, 60_000) / 7,
+        "holes": np.where(rng.random(60_000) < 0.01, np.nan, rng.random(60_000)),
+        "narrow": 1e9 + rng.random(60_000) * 1e-5,
+    }[kind]
+    values[:3] = [-np.inf, np.inf, values[5]]
+    edges = np.unique(np.sort(values[np.isfinite(values)])[250::250])
+    wanted = np.searchsorted(edges, values, side="right")
+    np.testing.assert_array_equal(placed(edges, values), wanted)

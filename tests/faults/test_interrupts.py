@@ -21,7 +21,8 @@ from sweepkit.status import Status
 
 Start = Callable[..., "Popen[str]"]
 DRIVER = """
-import ctypes, json, os, sys, time
+import ctypes, json, os, signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
 os.setsid()  # a group of its own, as a terminal gives it
 print("begun", flush=True)
 import sweepkit as sk
@@ -38,6 +39,8 @@ def f(i):
 def progress(p):
     if p.finished >= 3:
         print("running", flush=True)
+    if p.finished >= 6:
+        print("six", flush=True)
 
 sweep = sk.Sweep(f, sk.grid(i=range(int(sys.argv[1]))), version="1")
 ds = sk.run(sweep, "a.zarr", n_jobs=2, progress=progress)
@@ -146,8 +149,7 @@ def test_an_interrupt_at_the_beginning_is_one_too(drive: Any, delay: float) -> N
 
 def test_an_interrupt_while_every_run_hangs_ends_within_seconds(drive: Any) -> None:
     driver = drive(runs=20, hang="c", hanging_after=6)
-    while len(driver.ledger()) < 6 and driver.process.poll() is None:
-        time.sleep(0.02)
+    driver.expect("six")
     processes = driver.family()
     began = time.monotonic()
     driver.group(signal.SIGINT)

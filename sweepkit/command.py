@@ -1,0 +1,503 @@
+"""A simulator that is an external program: no shell, a folder of its own for each run."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import shutil
+import signal
+import stat
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sweepkit.digest import digest_of
+from sweepkit.grid import Grid
+from sweepkit.identity import Identity
+from sweepkit.inputs import InputFile
+from sweepkit.outputs import name_fault
+from sweepkit.programs import execute, signal_name
+from sweepkit.readers import Reader
+from sweepkit.simulator import Call
+from sweepkit.template import Template, check_format, template
+
+__all__ = ["Command", "CommandError", "command"]
+
+SHELL = frozenset({"|", "||", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>&1", "&>"})
+"""Words that only a shell understands."""
+
+INJECTED = ("scratch", "seed")
+"""What may stand in a template beside parameters, inputs and what is set up."""
+
+
+class CommandError(RuntimeError):
+    """A program did not end as it should, or did not write what it should."""
+
+
+@dataclass(frozen=True, eq=False)
+class Command:
+    """An external program as a simulator; made by :func:`command`.
+
+    Attributes
+    ----------
+    text : str
+        As it was given.
+    program : str
+        Name to be found on PATH, or absolute path.
+    arguments : tuple of Template
+        What the program is given.
+    outputs : Reader or mapping of str to Reader
+        Where the outputs are.
+    inputs : tuple of str
+        Absolute paths of files that are copied into each run's folder.
+    templates : mapping of str to Template
+        Files written into each run's folder, with values in place of names.
+    stdin : Template
+        What the program reads from standard input.
+    env : mapping of str to Template
+        Environment variables beside those of the worker.
+    ok_codes : tuple of int
+        Exit codes of runs that went well.
+    keep : tuple of str
+        Patterns of files of a run's folder that are kept.
+    """
+
+    text: str
+    program: str
+    arguments: tuple[Template, ...]
+    outputs: Reader | Mapping[str, Reader]
+    inputs: tuple[str, ...] = ()
+    templates: Mapping[str, Template] | None = None
+    stdin: Template | None = None
+    env: Mapping[str, Template] | None = None
+    ok_codes: tuple[int, ...] = (0,)
+    keep: tuple[str, ...] = ()
+
+    @property
+    def __name__(self) -> str:
+        return os.path.basename(self.program)
+
+    # --- what it needs ---
+
+    def _templates(self) -> Iterator[tuple[str, Template]]:
+        """Everything with names in it, and how it is spoken of."""
+        for number, argument in enumerate(self.arguments, 1):
+            yield f"argument {number}", argument
+        if self.stdin is not None:
+            yield "stdin", self.stdin
+        for name, one in (self.env or {}).items():
+            yield f"environment variable {name!r}", one
+        for name, one in (self.templates or {}).items():
+            yield f"template {name!r}", one
+        for reader in self._readers():
+            if reader.path is not None:
+                yield "path of an output file", reader.path
+
+    def _readers(self) -> Collection[Reader]:
+        return [self.outputs] if isinstance(self.outputs, Reader) else self.outputs.values()
+
+    def call(self, grid: Grid, constant: Mapping[str, Any]) -> Call:
+        """How it is called on the points of a grid.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a name stands for nothing, a parameter or input is used nowhere, a format does not
+            fit, an output has the name of a parameter, or the program or a file is not there.
+        """
+        derived = [name for name, _ in grid.derived]
+        known = [*grid.names, *derived, *constant, *INJECTED]
+        used: dict[str, None] = {}
+        for what, one in self._templates():
+            for name, spec in one.formats():
+                if name not in known:
+                    there = ", ".join([*grid.names, *derived, *constant]) or "none"
+                    raise ValueError(
+                        f"{what} of command {self.__name__!r} names {{{name}}}, which is no "
+                        f"parameter or input ({there}) and not {{scratch}} or {{seed}}; double "
+                        "braces that are no names: {{ }}"
+                    )
+                used[name] = None
+                if name in grid:
+                    self._check_value(grid, name, spec, what)
+        self._check_all_used(grid, constant, used)
+        self._check_names(grid, constant)
+        self.check()
+        handed = [name for name in used if name not in INJECTED or name in grid or name in derived]
+        injected = {"scratch", *(["artefacts"] if self.keep else [])}
+        if "seed" in used and "seed" not in handed:
+            injected.add("seed")
+        return Call(
+            (),
+            (*handed, *sorted(injected)),
+            frozenset(injected),
+            frozenset(name for name in handed if name in constant),
+        )
+
+    def _check_value(self, grid: Grid, name: str, spec: str, what: str) -> None:
+        one = grid[name]
+        for thing in one.objects or ():
+            if not isinstance(thing, str | int | float | os.PathLike):
+                raise TypeError(
+                    f"parameter {name!r} stands for objects of type {type(thing).__name__}, which "
+                    "no program can be given; let labels stand for text, numbers or paths"
+                )
+        first = one.objects[0] if one.objects is not None else one.values[0]
+        plain = one.values.ndim == 1 and one.values.dtype.kind not in "mM"
+        wrong = check_format(first.item() if plain and hasattr(first, "item") else first, spec)
+        if wrong is not None:
+            raise ValueError(
+                f"{what} of command {self.__name__!r} has {{{name}:{spec}}}, which does not fit "
+                f"the values of {name!r}: {wrong}"
+            )
+
+    def _check_all_used(
+        self, grid: Grid, constant: Mapping[str, Any], used: Collection[str]
+    ) -> None:
+        for one in grid.parameters:
+            if one.name not in used and one.role != "replicate":
+                raise TypeError(
+                    f"parameter {one.name!r} stands nowhere in command {self.text!r}; write "
+                    f"{{{one.name}}} in an argument, stdin, env or a template, or leave it out"
+                )
+        for name, thing in constant.items():
+            if name not in used:
+                raise TypeError(
+                    f"input {name!r} stands nowhere in command {self.text!r}; write {{{name}}} "
+                    "where its path belongs, or leave it out"
+                )
+            if not isinstance(thing, InputFile) and not callable(thing):
+                if isinstance(thing, str | int | float):
+                    continue
+                raise TypeError(
+                    f"input {name!r} is a {type(thing).__name__}, which no program can be given; "
+                    "give the path of a file that holds it"
+                )
+
+    def _check_names(self, grid: Grid, constant: Mapping[str, Any]) -> None:
+        if isinstance(self.outputs, Reader):
+            return
+        for name in self.outputs:
+            if name in grid or name in grid.dims or name in constant:
+                raise ValueError(
+                    f"output {name!r} of command {self.__name__!r} has the name of a parameter "
+                    "or input; rename one"
+                )
+
+    def check(self) -> None:
+        """Refuse a program or file that is not there.
+
+        Raises
+        ------
+        ValueError
+            That names it.
+        """
+        path = self.program if os.path.isabs(self.program) else shutil.which(self.program)
+        if path is None:
+            raise ValueError(
+                f"program {self.program!r} is not installed: it is on no folder of PATH; install "
+                "it, or give its path, as in './sim'"
+            )
+        if not os.path.isfile(path):
+            raise ValueError(f"program {path!r} is not there; build it, or mend its path")
+        if not os.access(path, os.X_OK):
+            raise ValueError(f"program {path!r} may not be executed; allow it with chmod +x")
+        for file in self.inputs:
+            if not os.path.isfile(file):
+                raise ValueError(f"input file {file!r} of {self.__name__!r} is not there")
+
+    # --- who it is ---
+
+    def identity(self, version: str | None) -> Identity:
+        """Digest of its text, of what it reads, and of files given by path.
+
+        A program that is named without a path counts by its name, as installed packages do.
+        """
+        if version is not None:
+            return Identity(digest_of(f"version {version}"), version=version)
+        said = self.to_json()
+        parts = {"command": ("command", digest_of(ascii([a.text for a in self.arguments])))}
+        for word in ("env", "stdin", "ok_codes", "outputs"):
+            if said[word]:
+                parts[f"command {word}"] = (f"{word} of the command", digest_of(ascii(said[word])))
+        for name, one in (self.templates or {}).items():
+            parts[f"template {name}"] = (f"template {name!r}", digest_of(one.text))
+        name = self.__name__
+        program = InputFile(self.program).digest if os.path.isabs(self.program) else name
+        parts["program"] = (f"program {name!r}", program)
+        for path in self.inputs:
+            name = os.path.basename(path)
+            parts[f"file {name}"] = (f"input file {name!r}", InputFile(path).digest)
+        return Identity(digest_of("command")).beside(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        outputs: Any = (
+            self.outputs.to_json()
+            if isinstance(self.outputs, Reader)
+            else {name: one.to_json() for name, one in self.outputs.items()}
+        )
+        return {
+            "text": self.text,
+            "program": self.program,
+            "arguments": [one.text for one in self.arguments],
+            "outputs": outputs,
+            "inputs": list(self.inputs),
+            "templates": {name: one.text for name, one in (self.templates or {}).items()},
+            "stdin": None if self.stdin is None else self.stdin.text,
+            "env": {name: one.text for name, one in (self.env or {}).items()},
+            "ok_codes": list(self.ok_codes),
+            "keep": list(self.keep),
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Command:
+        """From plain data."""
+        said = plain["outputs"]
+        one = isinstance(said.get("format"), str)
+        return cls(
+            plain["text"],
+            plain["program"],
+            tuple(template(text, "an argument") for text in plain["arguments"]),
+            Reader.from_json(said) if one else {n: Reader.from_json(r) for n, r in said.items()},
+            tuple(plain["inputs"]),
+            {n: template(text, f"template {n!r}") for n, text in plain["templates"].items()},
+            None if plain["stdin"] is None else template(plain["stdin"], "stdin"),
+            {n: template(text, f"variable {n!r}") for n, text in plain["env"].items()},
+            tuple(plain["ok_codes"]),
+            tuple(plain["keep"]),
+        )
+
+    # --- a run ---
+
+    def __call__(
+        self, *, scratch: str | None = None, artefacts: str | None = None, **values: Any
+    ) -> dict[str, Any]:
+        """Run the program once; returns its outputs.
+
+        Without ``scratch`` it runs in a temporary folder that is removed afterwards.
+        """
+        if scratch is None:
+            with tempfile.TemporaryDirectory(prefix="sweepkit-run-") as folder:
+                return self(scratch=folder, artefacts=artefacts, **values)
+        values["scratch"] = scratch
+        for path in self.inputs:
+            copy = shutil.copy(path, scratch)
+            os.chmod(copy, os.stat(copy).st_mode | stat.S_IWUSR)  # its own, to be written to
+        for name, one in (self.templates or {}).items():
+            path = os.path.join(scratch, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(one.fill(values))
+        more = {name: one.fill(values) for name, one in (self.env or {}).items()}
+        given = "" if self.stdin is None else self.stdin.fill(values)
+        try:
+            ended = execute(
+                [self.program, *(one.fill(values) for one in self.arguments)],
+                folder=scratch,
+                env={**os.environ, **more},
+                given=given.encode(),
+            )
+        except OSError as fault:
+            if fault.filename != self.program:
+                raise
+            raise CommandError(
+                f"program {self.program!r} cannot be started: {fault.strerror} (a script begins "
+                "with #! and its interpreter)"
+            ) from fault
+        finally:
+            if artefacts is not None:
+                _keep(scratch, artefacts, self.keep)
+        if ended.code not in self.ok_codes:
+            raise CommandError(self._told(ended.code, ended.complaint))
+        if isinstance(self.outputs, Reader):
+            found = self.outputs.read(scratch, values, ended.printed)
+            return found if not isinstance(found, float | int | str) else {"result": found}
+        return {
+            name: reader.read(scratch, values, ended.printed)
+            for name, reader in self.outputs.items()
+        }
+
+    def _told(self, code: int, complaint: str) -> str:
+        how = f"exit code {code}" if code >= 0 else signal_name(-code)
+        return f"{self.__name__} ended with {how}{f': {complaint}' if complaint else ''}"
+
+
+def _keep(folder: str, target: str, patterns: Sequence[str]) -> None:
+    """Copy files of a run's folder that match one of some patterns, below their relative paths."""
+    for pattern in patterns:
+        for name in glob.glob(pattern, root_dir=folder, recursive=True, include_hidden=True):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                copy = os.path.join(target, name)
+                os.makedirs(os.path.dirname(copy), exist_ok=True)
+                shutil.copyfile(path, copy)
+
+
+# --- from what people give ---------------------------------------------------------------------
+
+
+def command(
+    text: str | Sequence[str],
+    *,
+    outputs: Reader | Mapping[str, Reader],
+    inputs: Sequence[str | os.PathLike[str]] = (),
+    templates: Mapping[str, str | os.PathLike[str]] | None = None,
+    stdin: str | None = None,
+    env: Mapping[str, str] | None = None,
+    ok_codes: int | Sequence[int] = 0,
+    keep: str | Sequence[str] = (),
+) -> Command:
+    r"""An external program as a simulator: one call of it for each run.
+
+    There is no shell. The text is split into words once, as a shell would split it; then values
+    take the place of ``{names}`` within single words, so no value, whatever is in it, becomes two
+    words or a command of its own. Only where a word is itself a program, as awk's is, text in it
+    is that language's: hand text over by an option or ``env`` there.
+
+    Parameters
+    ----------
+    text : str or sequence of str
+        Program and arguments, as in ``"./sim --gain {gain:.3f} --out {scratch}/out.json"``, or
+        the words one by one. Names are those of parameters, derived coordinates and the sweep's
+        ``inputs``, and ``{scratch}`` and ``{seed}``; vectors have commas between their entries. A
+        program with a slash in it is a file, relative to the folder where this is called; others
+        are looked for on PATH.
+    outputs : Reader or mapping of str to Reader
+        Where the outputs are: :func:`from_json`, :func:`from_csv`, :func:`from_netcdf`,
+        :func:`from_stdout`, one for all or one for each.
+    inputs : sequence of path
+        Files that are copied into each run's folder under their own names. Large ones are better
+        given to the sweep: ``Sweep(..., inputs={"model": path})``, with ``{model}`` in the text.
+    templates : mapping of str to str or path
+        Files to be written into each run's folder: by name, the text (a str) or the file that
+        holds it (a ``pathlib.Path``), with ``{names}`` in it.
+    stdin : str, optional
+        What the program reads from standard input, with ``{names}`` in it.
+    env : mapping of str to str, optional
+        Environment variables beside those there are, with ``{names}`` in them.
+    ok_codes : int or sequence of int
+        Exit codes of runs that went well. With another, the run is an ``error``, told with the
+        last line of its standard error.
+    keep : str or sequence of str
+        Patterns of files of the run's folder that are kept beside the store, as in ``"*.png"``;
+        :func:`artefacts` finds them. Those of a run that is killed are not.
+
+    Returns
+    -------
+    Command
+        To be given to :class:`Sweep`. Each run has a folder of its own as working directory,
+        removed afterwards; what the program prints goes to ``log``. A time limit ends the program
+        and what it started. A changed program (given by path), script, template or text marks
+        finished runs as made by other code.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the text cannot be split, is meant for a shell, or something is of another type.
+
+    Examples
+    --------
+    >>> import sweepkit as sk
+    >>> power = sk.command("awk 'BEGIN {{ print \"y=\" {base} ^ {exponent} }}'",
+    ...                    outputs={"y": sk.from_stdout(r"y=(\S+)")})
+    >>> power(base=2, exponent=10)
+    y=1024
+    {'y': 1024.0}
+    """
+    words = _words(text)
+    shown = text if isinstance(text, str) else shlex.join(words)
+    program = template(words[0], "the program")
+    if program.literal is None:
+        raise ValueError(
+            f"program {words[0]!r} depends on values; give one program, and let it or a script "
+            "choose"
+        )
+    name = program.literal
+    name = os.path.abspath(name) if os.sep in name else name
+    files = tuple(os.path.abspath(os.fspath(path)) for path in _listed("inputs", inputs))
+    return Command(
+        shown,
+        name,
+        tuple(template(word, f"argument {at}") for at, word in enumerate(words[1:], 1)),
+        _readers(outputs),
+        files,
+        _written(templates or {}),
+        None if stdin is None else template(stdin, "stdin"),
+        {name: template(value, f"variable {name!r}") for name, value in (env or {}).items()},
+        _codes(ok_codes),
+        tuple(_listed("keep", keep)),
+    )
+
+
+def _words(text: str | Sequence[str]) -> list[str]:
+    if not isinstance(text, str):
+        words = list(text)
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError(f"words of a command are {words!r}; give strings")
+    else:
+        try:
+            words = shlex.split(text)
+        except ValueError as fault:
+            raise ValueError(f"command {text!r} cannot be split into words: {fault}") from None
+        for word in words:
+            if word in SHELL:
+                raise ValueError(
+                    f"{word!r} in command {text!r} is for a shell, and there is none; put the "
+                    "line into a script, or use stdin= and sk.from_stdout"
+                )
+    if not words or not words[0]:
+        raise ValueError("the command is empty; give a program and its arguments")
+    return words
+
+
+def _listed(word: str, given: Any) -> list[Any]:
+    listed = [given] if isinstance(given, str | os.PathLike) else list(given)
+    for one in listed:
+        if not isinstance(one, str | os.PathLike):
+            raise TypeError(f"{word} of a command has {one!r}; give text or a path")
+    return listed
+
+
+def _readers(outputs: object) -> Reader | dict[str, Reader]:
+    if isinstance(outputs, Reader):
+        return outputs
+    if not isinstance(outputs, Mapping) or not outputs:
+        raise TypeError(
+            f"outputs of a command are {outputs!r}; say where each is, as in "
+            "{'energy': sk.from_json('out.json', 'energy')}"
+        )
+    for name, one in outputs.items():
+        wrong = name_fault(name)
+        if wrong is not None:
+            raise ValueError(wrong)
+        if not isinstance(one, Reader):
+            raise TypeError(
+                f"output {name!r} of a command is {one!r}; say where it is with sk.from_json, "
+                "sk.from_csv, sk.from_netcdf or sk.from_stdout"
+            )
+    return dict(outputs)
+
+
+def _written(templates: Mapping[str, str | os.PathLike[str]]) -> dict[str, Template]:
+    made = {}
+    for name, given in templates.items():
+        if not isinstance(name, str) or os.path.isabs(name) or ".." in name.split(os.sep):
+            raise ValueError(f"template {name!r} is no file within the run's folder; name one")
+        if isinstance(given, os.PathLike):
+            with open(given, encoding="utf-8") as file:
+                given = file.read()
+        made[name] = template(given, f"template {name!r}")
+    return made
+
+
+def _codes(given: int | Sequence[int]) -> tuple[int, ...]:
+    codes = (given,) if isinstance(given, int) else tuple(given)
+    for code in codes:
+        if isinstance(code, bool) or not isinstance(code, int):
+            raise TypeError(f"exit code {code!r} is no whole number")
+        if code < 0 and -code not in set(signal.Signals):
+            raise ValueError(f"exit code {code} is no signal; signals are negative numbers")
+    return codes

@@ -1,0 +1,408 @@
+"""Who computed what, and what changed between two sweeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+import sweepkit.html as html
+from sweepkit.reading import declaration_of, open, requirements_of, run_dims_of, runs
+from sweepkit.status import NAMES
+
+__all__ = ["Comparison", "Provenance", "compare", "provenance"]
+
+Given = xr.Dataset | str | os.PathLike[str]
+KEPT = {"status", "failed", "duration", "attempts", "code", "log_size", "error", "log"}
+OUTCOMES = ("pass", "fail", "error", "pending", "not there")
+
+
+@dataclass(frozen=True, eq=False)
+class Provenance:
+    """Who computed a sweep, with what, when, and at what cost.
+
+    Attributes
+    ----------
+    name : str
+        Of the sweep.
+    sessions : DataFrame
+        One row a session: ``began`` and ``ended`` (UTC), ``workers``, ``executor``, runs by
+        status, ``failed``, ``used`` (worker-seconds), ``python``, ``platform``, and whoever and
+        wherever the session says it was.
+    codes : DataFrame
+        One row a code version: ``code``, ``identity``, ``runs`` (made by it), ``parts`` (how many
+        functions, classes and values), ``python``.
+    packages : mapping
+        Versions, as the store has them.
+    declaration : mapping
+        Entropy, streams, threads and version, as declared.
+    """
+
+    name: str
+    sessions: pd.DataFrame
+    codes: pd.DataFrame
+    packages: Mapping[str, str]
+    declaration: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        used = self.sessions["used"].sum() if len(self.sessions) else 0.0
+        return (
+            f"<sweepkit.Provenance {self.name!r}: {len(self.sessions)} sessions, {used:.1f} "
+            f"worker-seconds, {len(self.codes)} code versions>"
+        )
+
+    def _repr_html_(self) -> str:
+        packages = [(name, text) for name, text in self.packages.items()]
+        return html.box(
+            "sweepkit.Provenance",
+            html.section(
+                "Sessions", _frame(self.sessions), about=f"({len(self.sessions)})", unfolded=True
+            ),
+            html.section("Code", _frame(self.codes), about=f"({len(self.codes)} versions)"),
+            html.section(
+                "Packages", html.table(("Name", "Version"), packages), about=f"({len(packages)})"
+            ),
+            html.section("Declared", html.table(("", ""), list(self.declaration.items()))),
+            about=self.name,
+            text=repr(self),
+        )
+
+
+def provenance(ds: Given) -> Provenance:
+    """Who computed a sweep: sessions, code versions, packages, platform, cost.
+
+    Parameters
+    ----------
+    ds : path or Dataset
+        A store, or what :func:`sweepkit.open` gave while its store is there.
+
+    Returns
+    -------
+    Provenance
+
+    Raises
+    ------
+    ValueError
+        If nothing is known: the Dataset is not from a store.
+    """
+    said = declaration_of(ds)
+    if not said:
+        raise ValueError(
+            "the Dataset does not say what made it; give the store's path, or what sk.open gave"
+        )
+    opened = ds if isinstance(ds, xr.Dataset) else open(ds)
+    source = opened.encoding.get("source")
+    sessions = [] if source is None else _sessions(Path(f"{str(source).rstrip('/')}.sweepkit"))
+    made = np.zeros(0, dtype=np.int64)
+    if "status" in opened and "code" in opened:
+        finished = opened["status"].values.ravel() > 0
+        numbers = opened["code"].values.ravel()[finished].astype(np.int64)
+        made = np.bincount(numbers[numbers >= 0])
+    codes = [
+        {
+            "code": number,
+            "identity": one["identity"]["digest"],
+            "runs": int(made[number]) if number < len(made) else 0,
+            "parts": len(one["identity"].get("parts", ())),
+            "python": one["identity"].get("python", ""),
+        }
+        for number, one in enumerate(said.get("codes", ()))
+    ]
+    kept = ("entropy", "streams", "threads", "version", "random")
+    return Provenance(
+        str(said.get("name", "")),
+        pd.DataFrame(sessions, columns=None if sessions else ["began", "used"]),
+        pd.DataFrame(codes, columns=["code", "identity", "runs", "parts", "python"]),
+        dict(said.get("environment", {})),
+        {name: said[name] for name in kept if name in said},
+    )
+
+
+def _sessions(folder: Path) -> list[dict[str, Any]]:
+    """The receipts beside a store, oldest first."""
+    rows = []
+    for file in sorted((folder / "sessions").glob("*.json")):
+        try:
+            said = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # being written, or cut short by a full disk
+            continue
+        environment = said.get("environment", {})
+        row = {
+            "began": _utc(said.get("began")),
+            "ended": _utc(said.get("ended")),
+            "user": said.get("user", ""),
+            "host": said.get("host", ""),
+            "workers": said.get("workers", ""),
+            "executor": said.get("executor", ""),
+            **{name: said.get("runs", {}).get(name, 0) for name in NAMES[1:-1]},
+            "failed": said.get("failed", 0),
+            "used": float(said.get("used_seconds", 0.0)),
+            "interrupted": bool(said.get("interrupted", False)),
+            "python": environment.get("python", ""),
+            "platform": environment.get("platform", ""),
+        }
+        rows.append(row)
+    empty = [k for k in (rows[0] if rows else ()) if all(not r[k] for r in rows)]
+    return [{k: v for k, v in row.items() if k not in empty or k == "used"} for row in rows]
+
+
+def _utc(seconds: Any) -> str:
+    if not isinstance(seconds, int | float):
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+
+
+# --- two sweeps ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What changed from one sweep to another.
+
+    Attributes
+    ----------
+    declared : DataFrame
+        What was declared otherwise: ``what``, ``before``, ``after``; parameters' values, outputs,
+        requirements, code, packages, entropy.
+    outcomes : DataFrame
+        Runs at the same parameter values by outcome: rows before, columns after; "not there"
+        where only one sweep has the point.
+    flipped : DataFrame
+        One row a run whose outcome changed: its parameters, ``before``, ``after``.
+    outputs : DataFrame
+        One row an output that both have: ``output``, ``runs`` (with a value in both),
+        ``changed``, ``largest`` (absolute change, in the output's units; NaN where no number).
+    """
+
+    declared: pd.DataFrame
+    outcomes: pd.DataFrame
+    flipped: pd.DataFrame
+    outputs: pd.DataFrame
+    names: tuple[str, str] = field(default=("before", "after"))
+
+    @property
+    def now_failing(self) -> pd.DataFrame:
+        """The runs that passed before and fail now."""
+        now = (self.flipped["before"] == "pass") & (self.flipped["after"] == "fail")
+        return self.flipped[now].reset_index(drop=True)
+
+    def __repr__(self) -> str:
+        return f"<sweepkit.Comparison {self.names[0]!r} -> {self.names[1]!r}: {self._words()}>"
+
+    def _words(self) -> str:
+        fixed = ((self.flipped["before"] == "fail") & (self.flipped["after"] == "pass")).sum()
+        return (
+            f"{len(self.now_failing):,} runs from pass to fail, {fixed:,} from fail to pass, "
+            f"{len(self.declared)} declarations differ"
+        )
+
+    def _repr_html_(self) -> str:
+        outcomes = self.outcomes.rename_axis(index=None, columns=None).reset_index(names="before")
+        changed = int((self.outputs["changed"] > 0).sum()) if len(self.outputs) else 0
+        return html.box(
+            "sweepkit.Comparison",
+            html.section(
+                "Outcomes", _frame(outcomes), about="rows before, columns after", unfolded=True
+            ),
+            html.section(
+                "Runs whose outcome changed",
+                _frame(self.flipped, 20) if len(self.flipped) else html.note("none"),
+                about=f"({len(self.flipped):,})",
+                unfolded=0 < len(self.flipped) <= 20,
+            ),
+            html.section(
+                "Declared otherwise",
+                _frame(self.declared) if len(self.declared) else html.note("nothing"),
+                about=f"({len(self.declared)})",
+                unfolded=0 < len(self.declared) <= 20,
+            ),
+            html.section("Outputs", _frame(self.outputs), about=f"({changed} changed)"),
+            about=f"{self.names[0]} to {self.names[1]}",
+            aside=self._words(),
+            text=repr(self),
+        )
+
+
+def compare(before: Given, after: Given, *, requirements: Any = None) -> Comparison:
+    """What changed between two sweeps: parameters, code, outputs, and where pass became fail.
+
+    Runs are matched by the values of the parameters that both sweeps have.
+
+    Parameters
+    ----------
+    before, after : path or Dataset
+        Stores, or what :func:`sweepkit.open` gave.
+    requirements : optional
+        Judge both by these; by default each by its own.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ValueError
+        If the sweeps share no parameter, or their runs are not told apart by those they share.
+    """
+    pair = [one if isinstance(one, xr.Dataset) else open(one) for one in (before, after)]
+    said = [declaration_of(one) for one in (before, after)]
+    tables = [_table(ds, requirements) for ds in pair]
+    shared = [n for n in _parameters(pair[0]) if n in _parameters(pair[1])]
+    if not shared:
+        raise ValueError(
+            f"the sweeps share no parameter: {', '.join(map(repr, _parameters(pair[0])))} and "
+            f"{', '.join(map(repr, _parameters(pair[1])))}"
+        )
+    for which, rows in zip(("first", "second"), tables, strict=True):
+        twice = int(rows.duplicated(shared).sum())
+        if twice:
+            raise ValueError(
+                f"{twice:,} runs of the {which} sweep have the same {', '.join(shared)} as "
+                "another; select one value of what only one sweep varies, as in ds.sel(...)"
+            )
+    both = tables[0].merge(tables[1], on=shared, how="outer", suffixes=(" before", " after"))
+    for when in ("before", "after"):
+        both[f"outcome {when}"] = both[f"outcome {when}"].astype(object).fillna("not there")
+    outcomes = pd.crosstab(both["outcome before"], both["outcome after"])
+    there = [o for o in OUTCOMES if o in {*outcomes.index, *outcomes.columns}]
+    outcomes = outcomes.reindex(index=there, columns=there, fill_value=0)
+    known = (both["outcome before"] != "not there") & (both["outcome after"] != "not there")
+    turned = both[known & (both["outcome before"] != both["outcome after"])]
+    flipped = turned[[*shared, "outcome before", "outcome after"]].rename(
+        columns={"outcome before": "before", "outcome after": "after"}
+    )
+    return Comparison(
+        _declared(pair, said),
+        outcomes,
+        flipped.reset_index(drop=True),
+        _outputs(both[known], tables, shared),
+        (_name(before, said[0]), _name(after, said[1])),
+    )
+
+
+def _name(given: Given, said: Mapping[str, Any]) -> str:
+    if isinstance(given, xr.Dataset):
+        return str(Path(given.encoding.get("source", said.get("name", "a Dataset"))).name)
+    return Path(given).name
+
+
+def _parameters(ds: xr.Dataset) -> list[str]:
+    dims = set(run_dims_of(ds))
+    return [str(n) for n, c in ds.coords.items() if c.dims and set(map(str, c.dims)) <= dims]
+
+
+def _table(ds: xr.Dataset, requirements: Any) -> pd.DataFrame:
+    """Runs with their outcome in a word; text left out."""
+    rows = runs(ds, requirements).drop(columns=["log", "error", "log_size"], errors="ignore")
+    status = rows["status"].astype(str) if "status" in rows else pd.Series("done", rows.index)
+    outcome = np.where(status == "pending", "pending", "error").astype(object)
+    done = (status == "done").to_numpy()
+    failed = rows["failed"].to_numpy() if "failed" in rows else np.zeros(len(rows))
+    outcome[done] = np.where(failed[done] == 1, "fail", "pass")
+    return rows.assign(outcome=outcome)
+
+
+def _declared(pair: Sequence[xr.Dataset], said: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    rows: list[tuple[str, ...]] = []
+    names = list(dict.fromkeys([*_parameters(pair[0]), *_parameters(pair[1])]))
+    for name in names:
+        values = [
+            set(np.unique(ds[name].values.astype(str)).tolist()) if name in ds.coords else None
+            for ds in pair
+        ]
+        if values[0] == values[1]:
+            continue
+        texts = [_values(mine, other) for mine, other in (values, values[::-1])]
+        rows.append((f"parameter {name}", *texts))
+    for name in sorted({*map(str, pair[0].data_vars), *map(str, pair[1].data_vars)} - KEPT):
+        texts = [
+            str(ds[name].attrs.get("units", "there")) if name in ds else "not there" for ds in pair
+        ]
+        if texts[0] != texts[1]:
+            rows.append((f"output {name}", *texts))
+    judged = [_requirements(ds) for ds in pair]
+    if judged[0] != judged[1]:
+        rows.append(("requirements", *(", ".join(one) or "none" for one in judged)))
+    rows += _code(said)
+    for key in ("name", "entropy", "streams", "threads", "version", "masks"):
+        texts = [str(one.get(key)) for one in said]
+        if texts[0] != texts[1]:
+            rows.append((key, *texts))
+    packages = [dict(one.get("environment", {})) for one in said]
+    for key in sorted({*packages[0], *packages[1]}):
+        texts = [str(one.get(key, "not there")) for one in packages]
+        if texts[0] != texts[1]:
+            rows.append((f"package {key}" if key != "platform" else key, *texts))
+    return pd.DataFrame(rows, columns=["what", "before", "after"])
+
+
+def _values(mine: set[str] | None, other: set[str] | None) -> str:
+    """How many values, and which the other sweep has not."""
+    if mine is None:
+        return "not there"
+    own = sorted(mine - (other or set()))
+    alone = f", alone {html.sentence(own, 4)}" if own and other is not None else ""
+    return f"{len(mine)} values{alone}"
+
+
+def _requirements(ds: xr.Dataset) -> list[str]:
+    try:
+        return [one.text for one in requirements_of(ds)]
+    except ValueError:
+        return []
+
+
+def _code(said: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Parts of the code that differ, of the newest version of each."""
+    newest = [dict(one["codes"][-1]["identity"]) for one in said if one.get("codes")]
+    if len(newest) < 2 or newest[0]["digest"] == newest[1]["digest"]:
+        return []
+    parts = [dict(one.get("parts", {})) for one in newest]
+    rows: list[tuple[str, ...]] = []
+    for name in dict.fromkeys([*parts[0], *parts[1]]):
+        texts = [one.get(name, "not used")[:12] for one in parts]
+        if texts[0] != texts[1]:
+            rows.append((f"code {name}", *texts))
+    return rows or [("code", newest[0]["digest"][:12], newest[1]["digest"][:12])]
+
+
+def _outputs(
+    both: pd.DataFrame, tables: Sequence[pd.DataFrame], shared: Sequence[str]
+) -> pd.DataFrame:
+    """How far each output moved, over the runs that have a value in both sweeps."""
+    rows = []
+    for name in tables[0].columns:
+        if name in KEPT or name in shared or name == "outcome" or name not in tables[1]:
+            continue
+        old, new = both[f"{name} before"], both[f"{name} after"]
+        there = old.notna() & new.notna()
+        old, new = old[there], new[there]
+        largest = np.nan
+        if old.dtype.kind in "biuf" and new.dtype.kind in "biuf":
+            moved = np.abs(new.to_numpy(float) - old.to_numpy(float))
+            largest = float(moved.max()) if len(moved) else np.nan
+        changed = int((old.astype(object) != new.astype(object)).sum())
+        rows.append((name, len(old), changed, largest))
+    return pd.DataFrame(rows, columns=["output", "runs", "changed", "largest"])
+
+
+def _frame(frame: pd.DataFrame, limit: int = 100) -> html.Markup:
+    right = {k for k, name in enumerate(frame.columns) if frame[name].dtype.kind in "iuf"}
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    return html.table([str(name) for name in frame.columns], rows, numbers=right, limit=limit)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return f"{int(value):,}" if abs(int(value)) >= 10_000 else str(value)
+    return str(value)

@@ -1,0 +1,438 @@
+"""What a sweep will take, before it is paid for: cost, compute, wall time, disk and memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.cards import Card, Fact, Table
+from sweepkit.grid import Grid
+from sweepkit.pilot import Survey
+from sweepkit.plan import critical, schedule
+from sweepkit.quantities import bytes_text, core_text, moment_text, range_text, time_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Plan", "forecast"]
+
+START = (0.2, 0.7, 2.0)
+"""Seconds until workers have started: low, expected, high."""
+DISPATCH = 1e-5
+"""Seconds that handing out and storing one run takes, at least."""
+MOST_WORKERS = 100_000
+DRAWS = 12
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plan:
+    """What running a sweep will take. Shown in a notebook; every number is an attribute.
+
+    NaN stands for what is not known, such as costs if nothing has run and none is declared.
+
+    Attributes
+    ----------
+    name : str
+        Of the sweep.
+    path : str or None
+        Of the store, if one is given.
+    workers : int
+        Runs at the same time.
+    runs, pending : int
+        Points to be run in all, and those that are pending now.
+    exact : bool
+        Whether these are counted; of very large grids some points stand for all.
+    pilot : int
+        Runs that were run for this plan.
+    kept : bool
+        Whether their results are in the store, so that they count as done.
+    source : str
+        What costs are known from.
+    cost, cost_error : float
+        Mean seconds of a pending run, and the half width of its 95 % interval.
+    cost_low, cost_high : float
+        Seconds between which 90 % of the pending runs lie.
+    compute, compute_low, compute_high : float
+        Core-seconds of all pending runs, with a 95 % range; one worker counts as one core.
+    wall, wall_low, wall_high : float
+        Seconds until the last run ends on these workers, with a range.
+    longest, tail : float
+        Seconds of the longest pending run, and seconds at the end in which some worker has
+        nothing left to do.
+    disk, memory, worker_memory : float
+        Bytes of the whole store; of driver and workers together, and of one worker.
+    deadline : datetime or None
+        When to be done.
+    workers_needed : int or None
+        How many workers are needed for that, with the high end of the range; None if no number
+        of them is enough, or no deadline is given.
+    budget : float or None
+        Core-seconds that may be held.
+    fit, left : int or None
+        Runs that end within deadline and budget on these workers, and those that do not; None
+        without either.
+    left_runs : array of int or None
+        Their numbers in the grid, in C order; None if they are too many to be listed.
+    """
+
+    name: str
+    path: str | None
+    workers: int
+    runs: int
+    pending: int
+    exact: bool
+    pilot: int
+    kept: bool
+    source: str
+    cost: float
+    cost_error: float
+    cost_low: float
+    cost_high: float
+    compute: float
+    compute_low: float
+    compute_high: float
+    wall: float
+    wall_low: float
+    wall_high: float
+    longest: float
+    tail: float
+    disk: float
+    memory: float
+    worker_memory: float
+    deadline: datetime | None = None
+    workers_needed: int | None = None
+    budget: float | None = None
+    fit: int | None = None
+    left: int | None = None
+    left_runs: NDArray[np.int64] | None = field(default=None, repr=False)
+    order: Sequence[tuple[str, int, float]] = field(default=(), repr=False)
+    """What is run when: words, runs and core-seconds of each part."""
+    grid: Grid | None = field(default=None, repr=False)
+
+    def left_points(self) -> pd.DataFrame:
+        """The runs that do not fit, one row each with its parameters; empty if all fit."""
+        import pandas as pd
+
+        if self.grid is None or self.left_runs is None:
+            return pd.DataFrame()
+        columns = self.grid.columns(self.grid.index(self.left_runs), self.grid.scalars)
+        return pd.DataFrame(columns, index=pd.Index(self.left_runs, name="run"))
+
+    def _card(self) -> Card:
+        workers = f"{self.workers} worker{'' if self.workers == 1 else 's'}"
+        about = f"{self.name}, {self.path or 'no store'}, {workers}"
+        sure = "" if self.exact else "about "
+        badge = f"pending {sure}{self.pending:,} of {self.runs:,}"
+        return Card("Plan", about, badge, self._facts(workers), self._tables(), self._notes())
+
+    def _facts(self, workers: str) -> tuple[Fact, ...]:
+        spread = f"{_range(time_text, self.cost_low, self.cost_high)}, 90 % of runs"
+        error = f" ± {self.cost_error / self.cost:.0%}" if self.cost_error > 0 else ""
+        per_worker = f"{bytes_text(self.worker_memory)} per worker"
+        return (
+            Fact("Cost per run", time_text(self.cost) + error, spread),
+            Fact(
+                "Compute",
+                core_text(self.compute),
+                _range(core_text, self.compute_low, self.compute_high),
+            ),
+            Fact(
+                "Wall time",
+                time_text(self.wall),
+                f"{_range(time_text, self.wall_low, self.wall_high)} with {workers}",
+            ),
+            Fact("Disk", bytes_text(self.disk), "all runs, with their logs"),
+            Fact("Memory", bytes_text(self.memory), per_worker),
+            Fact("Tail", time_text(self.tail), f"longest run {time_text(self.longest)}"),
+        )
+
+    def _tables(self) -> tuple[Table, ...]:
+        rows = [
+            (words, f"{runs:,} runs", core_text(seconds)) for words, runs, seconds in self.order
+        ]
+        return (Table(("order of work", "", ""), rows),) if rows else ()
+
+    def _notes(self) -> list[str]:
+        notes = [f"costs {self.source}"] if self.source else []
+        if self.pilot:
+            kept = "kept in the store" if self.kept else "not kept: there is no store"
+            notes.append(f"pilot of {self.pilot:,} runs, {kept}")
+        if self.deadline is not None:
+            notes.append(f"done by {moment_text(self.deadline)}: {self._needed()}")
+        if self.budget is not None:
+            notes.append(f"budget of {core_text(self.budget)}")
+        if self.fit is not None and self.left is not None:
+            if not self.left:
+                notes.append(f"all {self.fit:,} pending runs fit")
+            else:
+                notes.append(f"{self.fit:,} runs fit, {self.left:,} are left{self._where()}")
+        return notes
+
+    def _needed(self) -> str:
+        if math.isnan(self.wall):
+            return "how many workers that takes is not known without costs"
+        if self.workers_needed is None:
+            takes = f"the longest run takes {time_text(self.longest)}"
+            return f"no number of workers is enough: {takes}, workers some seconds to start"
+        return f"{self.workers_needed} worker{'' if self.workers_needed == 1 else 's'} needed"
+
+    def _where(self) -> str:
+        """Where in the grid what is left lies, if that is narrower than the grid."""
+        if self.grid is None or self.left_runs is None or not len(self.left_runs):
+            return ""
+        columns = self.grid.columns(self.grid.index(self.left_runs), self.grid.scalars)
+        said = []
+        for name, column in columns.items():
+            one = self.grid[name]
+            found = np.unique(column)
+            if one.role == "replicate" or len(found) == len(np.unique(one.values)):
+                continue
+            if len(found) <= 3 or column.dtype.kind not in "iuf":
+                said.append(f"{name} {', '.join(map(str, found[:6]))}")
+            else:
+                said.append(f"{name} {found[0]:g} to {found[-1]:g}")
+        return f", at {'; '.join(said)}" if said else ""
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+
+def _range(text: Callable[[float], str], low: float, high: float) -> str:
+    return range_text(text(low), text(high))
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """Pending runs with their costs, and how they are handed out."""
+
+    coarse: NDArray[np.int64]
+    """Which come first, as rows of the rest."""
+    seconds: Array
+    bounds: Array
+    noise: float
+    error: float
+    """Half width of the 95 % interval of the total, as a share of it."""
+    scale: float
+    """Runs that each row stands for."""
+
+    def urgent(self, workers: int) -> NDArray[np.int64]:
+        """Rows that could not wait until the coarse pass is over."""
+        if len(self.seconds) > 1 and np.std(np.log(self.seconds)) <= 0.05:
+            return np.zeros(0, dtype=np.int64)
+        lead = float(self.seconds[self.coarse].sum())
+        return critical(np.arange(len(self.seconds)), self.seconds, lead, workers)
+
+    def order(self, workers: int, *, longest: bool) -> NDArray[np.intp]:
+        """Rows in the order in which they are handed out."""
+        rows = np.arange(len(self.seconds))
+        urgent = self.urgent(workers) if longest else rows[:0]
+        first = np.concatenate([urgent, self.coarse[~np.isin(self.coarse, urgent)]])
+        rest = rows[~np.isin(rows, first)]
+        sign = -1.0 if longest else 1.0
+        rest = rest[np.argsort(sign * self.seconds[rest], kind="stable")]
+        return np.concatenate([first, rest]).astype(np.intp)
+
+    def walls(self, workers: int, draws: int) -> list[float]:
+        """Wall times as they may come out, if each run differs from what is expected of it."""
+        order = self.order(workers, longest=True)
+        seconds = self.seconds[order] + DISPATCH * workers
+        if self.scale > 1:
+            total = float(seconds.sum()) * self.scale
+            return [max(total / workers, float(seconds.max()))]
+        rng = np.random.default_rng(0)
+        made = []
+        for _ in range(draws):
+            drawn = np.exp(self.noise * rng.standard_normal(len(seconds)) - self.noise**2 / 2)
+            made.append(schedule(seconds * drawn, workers).wall)
+        return made
+
+    def wall(self, workers: int, draws: int = DRAWS) -> tuple[float, float, float]:
+        """Expected, low and high."""
+        if not len(self.seconds):
+            return 0.0, 0.0, 0.0
+        walls = self.walls(workers, draws)
+        low, start, high = START
+        return (
+            float(np.mean(walls)) + start,
+            min(walls) * max(1 - self.error, 0.0) + low,
+            max(walls) * (1 + self.error) + high,
+        )
+
+    def fitting(self, workers: int, until: float) -> NDArray[np.bool_]:
+        """Which runs end in time: longest first if all do, else shortest first, as when run."""
+        usable = until - START[1]
+        longest = float(self.seconds.sum()) * self.scale <= usable * workers
+        order = self.order(workers, longest=longest)
+        seconds, bounds = self.seconds[order], self.bounds[order]
+        fits = np.zeros(len(order), dtype=bool)
+        if self.scale > 1:
+            fits[order] = np.cumsum(seconds) * self.scale / workers + bounds <= usable
+        else:
+            fits[order] = schedule(seconds, workers, until=usable, bounds=bounds).fits
+        return fits
+
+    def needed(self, until: float) -> int | None:
+        """The fewest workers that are done in time with the high end of the range."""
+        most = min(max(int(len(self.seconds) * self.scale), 1), MOST_WORKERS)
+        draws = max(1, min(DRAWS, 20_000 // max(len(self.seconds), 1)))
+        if self.wall(most, draws)[2] > until:
+            return None
+        low, high = 0, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.wall(middle, draws)[2] <= until:
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def forecast(
+    name: str,
+    seen: Survey,
+    *,
+    path: str | None,
+    workers: int,
+    pilot: int,
+    kept: bool,
+    source: str,
+    driver_memory: float,
+    worker_memory: float,
+    deadline: datetime | None = None,
+    now: datetime | None = None,
+    budget: float | None = None,
+) -> Plan:
+    """A plan from what is known of a sweep; pure.
+
+    Parameters
+    ----------
+    name : str
+    seen : Survey
+        Pending runs and what is known of their costs.
+    path, workers, pilot, kept, source, deadline, budget
+        As of a Plan.
+    driver_memory, worker_memory : float
+        Bytes that this process and a worker take; NaN where not known.
+    now : datetime, optional
+        The present, if there is a deadline.
+    """
+    costs = seen.costs
+    seconds, bounds = costs.expected(seen.runs), costs.bound(seen.runs)
+    total = costs.total(seen.runs)
+    scale = seen.pending / len(seen.runs) if len(seen.runs) and not seen.exact else 1.0
+    error = total.error / total.seconds if total.seconds > 0 else math.nan
+    places = np.searchsorted(seen.runs, seen.lead)
+    coarse = places[np.isin(seen.lead, seen.runs)] if seen.exact else np.zeros(0, dtype=np.int64)
+    work = _Work(coarse, seconds, bounds, costs.noise, error, scale)
+    known = costs.known and len(seconds) > 0
+    wall = work.wall(workers) if known else _nothing(seen)
+    compute = total.seconds * scale if known else _nothing(seen)[0]
+    low, high = _spread(seconds, costs.noise) if known else _nothing(seen)[:2]
+    memory = driver_memory + workers * worker_memory + _open_memory(seen, workers)
+    made = Plan(
+        name=name,
+        path=path,
+        workers=workers,
+        runs=seen.pending + seen.finished,
+        pending=seen.pending,
+        exact=seen.exact,
+        pilot=pilot,
+        kept=kept,
+        source=source,
+        cost=compute / seen.pending if seen.pending else math.nan,
+        cost_error=error * compute / seen.pending if known else math.nan,
+        cost_low=low,
+        cost_high=high,
+        compute=compute,
+        compute_low=compute * max(1 - error, 0.0) if known else compute,
+        compute_high=compute * (1 + error) if known else compute,
+        wall=wall[0],
+        wall_low=wall[1],
+        wall_high=wall[2],
+        longest=float(seconds.max()) if known else wall[0],
+        tail=max(wall[0] - START[1] - compute / workers, 0.0) if known else wall[0],
+        disk=seen.disk * (seen.pending + seen.finished),
+        memory=memory,
+        worker_memory=worker_memory,
+        order=_parts(work, workers) if known else (),
+        grid=seen.grid,
+    )
+    return _limited(made, seen, work, known, deadline, now, budget)
+
+
+def _nothing(seen: Survey) -> tuple[float, float, float]:
+    """Times where nothing is known: none if nothing is pending."""
+    return (math.nan,) * 3 if seen.pending else (0.0, 0.0, 0.0)
+
+
+def _open_memory(seen: Survey, workers: int) -> float:
+    return seen.block_bytes * min(max(seen.blocks, 1), 2 * workers)
+
+
+def _spread(seconds: Array, noise: float) -> tuple[float, float]:
+    """Seconds between which 90 % of runs lie, the scatter around what is expected included."""
+    few = seconds[:: max(1, len(seconds) // 4096)]
+    around = np.exp(noise * np.linspace(-1.9, 1.9, 21) - noise**2 / 2)
+    weights = np.exp(-(np.linspace(-1.9, 1.9, 21) ** 2) / 2)
+    every = (few[:, None] * around).ravel()
+    order = np.argsort(every)
+    share = np.cumsum(np.tile(weights, len(few))[order])
+    at = np.searchsorted(share / share[-1], [0.05, 0.95])
+    return float(every[order[at[0]]]), float(every[order[min(at[1], len(order) - 1)]])
+
+
+def _parts(work: _Work, workers: int) -> tuple[tuple[str, int, float], ...]:
+    """What is run when."""
+    rows, urgent = work.order(workers, longest=True), work.urgent(workers)
+    ends = (len(urgent), len(np.union1d(urgent, work.coarse)), len(rows))
+    words = ("the longest, which decide when it ends", "coarse pass over the grid", "longest first")
+    made, at = [], 0
+    for word, end in zip(words, ends, strict=True):
+        if end > at:
+            seconds = float(work.seconds[rows[at:end]].sum()) * work.scale
+            made.append((word, round((end - at) * work.scale), seconds))
+        at = max(at, end)
+    return tuple(made)
+
+
+def _limited(
+    plan: Plan,
+    seen: Survey,
+    work: _Work,
+    known: bool,
+    deadline: datetime | None,
+    now: datetime | None,
+    budget: float | None,
+) -> Plan:
+    """A plan with what a deadline or a budget means for it."""
+    if deadline is None and budget is None:
+        return plan
+    plan = replace(plan, deadline=deadline, budget=budget)
+    if not known:
+        nothing = None if seen.pending else 0
+        return replace(plan, workers_needed=nothing, fit=nothing, left=nothing)
+    until, needed = math.inf, None
+    if deadline is not None and now is not None:
+        until = (deadline - now).total_seconds()
+        needed = work.needed(until)
+    if budget is not None:
+        until = min(until, budget / plan.workers)
+    fits = work.fitting(plan.workers, until)
+    fit = round(float(fits.sum()) * work.scale)
+    return replace(
+        plan,
+        workers_needed=needed,
+        fit=fit,
+        left=seen.pending - fit,
+        left_runs=seen.runs[~fits] if seen.exact else None,
+    )

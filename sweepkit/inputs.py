@@ -1,0 +1,206 @@
+"""Files and objects that all runs of a sweep share: named, known by their content, staged once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from sweepkit.digest import digest_of
+from sweepkit.identity import identify
+from sweepkit.parameters import check_name
+
+__all__ = ["InputFile", "Staged", "described", "digests", "settled", "staged"]
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file, or a folder of files, by its absolute path."""
+
+    path: str
+
+    @property
+    def files(self) -> list[str]:
+        """The file, or those within the folder, in order of their names."""
+        if not os.path.isdir(self.path):
+            return [self.path]
+        found = [
+            os.path.join(where, name) for where, _, names in os.walk(self.path) for name in names
+        ]
+        return sorted(found)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the content."""
+        return sum(os.stat(path).st_size for path in self.files)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the content, and of the names within a folder."""
+        if not os.path.isdir(self.path):
+            return _file_digest(self.path)
+        told = [(os.path.relpath(one, self.path), _file_digest(one)) for one in self.files]
+        return digest_of(ascii(told))
+
+    def check(self, name: str) -> None:
+        """Refuse one that is not there or cannot be read.
+
+        Raises
+        ------
+        ValueError
+            That names it.
+        """
+        if not os.path.exists(self.path):
+            raise ValueError(
+                f"input {name!r} is the file {self.path!r}, which is not there; mend the path "
+                "(text itself is given to the simulator by functools.partial)"
+            )
+        for path in self.files:
+            if not os.access(path, os.R_OK):
+                raise ValueError(f"input {name!r}: file {path!r} may not be read")
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A read-only copy of an input file, by a path that is valid in workers."""
+
+    path: str
+
+
+def _file_digest(path: str) -> str:
+    seen = os.stat(path)
+    return _content_digest(path, seen.st_size, seen.st_mtime_ns, seen.st_ino)
+
+
+@lru_cache(maxsize=1024)
+def _content_digest(path: str, size: int, changed: int, number: int) -> str:
+    """Digest of a file, read anew once its size, time of change or number is another."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def settled(given: object) -> dict[str, Any]:
+    """Inputs by name, paths made absolute.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are no mapping from identifiers, or a file is not there.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"inputs are {given!r}; give a mapping from names, as in {{'model': 'model.xml'}}"
+        )
+    made: dict[str, Any] = {}
+    for name, one in given.items():
+        check_name(name, "input")
+        if isinstance(one, str | os.PathLike):
+            one = InputFile(os.path.abspath(os.fspath(one)))
+        if isinstance(one, InputFile):
+            one.check(name)
+        made[name] = one
+    return made
+
+
+def digests(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Digest of the content of each input."""
+    return {name: _digest(one) for name, one in inputs.items()}
+
+
+def _digest(one: object) -> str:
+    if isinstance(one, InputFile):
+        return one.digest
+    return identify(partial(_handed, one)).digest
+
+
+def _handed(thing: object) -> None:
+    """Stands for whatever is given an object, so that the object has an identity."""
+
+
+def described(inputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What each input is, its size and the digest of its content, as plain data."""
+    found = {}
+    for name, one in inputs.items():
+        said: dict[str, Any]
+        if isinstance(one, InputFile):
+            kind = "folder" if os.path.isdir(one.path) else "file"
+            said = {"kind": kind, "path": one.path, "bytes": one.bytes}
+        else:
+            size = getattr(one, "nbytes", None)
+            said = {
+                "kind": type(one).__name__,
+                "bytes": int(size) if isinstance(size, int | np.integer) else None,
+            }
+        found[name] = {**said, "digest": _digest(one)}
+    return found
+
+
+@contextmanager
+def staged(inputs: Mapping[str, Any], folder: str) -> Iterator[dict[str, Any]]:
+    """Inputs as they are sent to workers: of each file a read-only copy, removed at the end.
+
+    So all runs of a session see the content that the sweep declares, whatever a person or a run
+    does to the original meanwhile.
+
+    Raises
+    ------
+    ValueError
+        If a file changes while it is copied.
+    """
+    made: dict[str, Any] = {}
+    try:
+        for name, one in inputs.items():
+            made[name] = Staged(_copied(name, one, folder)) if isinstance(one, InputFile) else one
+        yield made
+    finally:
+        for name, one in inputs.items():
+            if isinstance(one, InputFile):
+                _removed(os.path.join(folder, name))
+        if os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
+
+
+def _copied(name: str, one: InputFile, folder: str) -> str:
+    digest = one.digest
+    place = os.path.join(folder, name)
+    _removed(place)  # left by a session that was killed
+    os.makedirs(place)
+    copy = os.path.join(place, os.path.basename(one.path))
+    if os.path.isdir(one.path):
+        shutil.copytree(one.path, copy)
+    else:
+        shutil.copyfile(one.path, copy)
+        shutil.copymode(one.path, copy)
+    if InputFile(copy).digest != digest:
+        raise ValueError(f"input {name!r}: {one.path!r} changes while it is copied; run again")
+    for path in InputFile(copy).files:
+        os.chmod(path, os.stat(path).st_mode & ~0o222)
+    return copy
+
+
+def _removed(place: str) -> None:
+    if os.path.isdir(place):
+        for path in InputFile(place).files:
+            os.chmod(path, os.stat(path).st_mode | stat.S_IWUSR)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def as_handed(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs as a worker hands them to runs: files by their path, arrays so that they stay."""
+    handed = {}
+    for name, one in inputs.items():
+        if isinstance(one, Staged):
+            one = one.path
+        elif type(one) is np.ndarray:
+            one = one.view()
+            one.flags.writeable = False
+        handed[name] = one
+    return handed

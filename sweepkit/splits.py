@@ -1,0 +1,212 @@
+"""Honest splits of runs: what is tested on was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweepkit.analysis.coding import combined
+from sweepkit.analysis.table import Table, dim_codes, spread
+
+__all__ = ["SPLITS", "Split", "split_runs"]
+
+SPLITS = ("train", "validation", "test")
+WAYS = ("design", "block", "scenario")
+CHUNKS = 4
+"""Parts that each design parameter's values are cut into for blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which run goes where.
+
+    Attributes
+    ----------
+    of : array of int, shape (runs,)
+        0 train, 1 validation, 2 test, -1 left out.
+    design : array of int, shape (runs,)
+        Which design a run is of.
+    words : str
+        How it was split, for people.
+    left_out : int
+        Runs left out so that no design is in two splits.
+    """
+
+    of: NDArray[np.int8]
+    design: NDArray[np.int64]
+    words: str
+    left_out: int
+
+
+def split_runs(
+    t: Table,
+    used: NDArray[np.bool_],
+    by: str | Mapping[str, Any],
+    shares: Sequence[float],
+    designs: str,
+    seed: int,
+) -> Split:
+    """Assign runs to train, validation and test.
+
+    Parameters
+    ----------
+    t : Table
+    used : array of bool, shape (runs,)
+        Runs to be assigned; others are left out and not counted.
+    by : {"design", "block", "scenario"} or mapping
+        Designs at random; neighbouring designs together; scenarios at random; or limits of a
+        region, (low, high) or a list of values per parameter, that is the test.
+    shares : sequence of 3 floats
+        Of the groups, for train, validation and test; of a region only the first two count.
+    designs : {"apart", "shared"}
+        Whether splits by scenario or region may hold the same design.
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        If there are too few groups, or an argument is not as above.
+    """
+    if designs not in ("apart", "shared"):
+        raise ValueError(f"designs={designs!r} is neither 'apart' nor 'shared'")
+    given = np.asarray(shares, dtype=np.float64)
+    if given.shape != (3,) or (given < 0).any() or given[0] <= 0 or given.sum() > 1 + 1e-9:
+        raise ValueError(
+            f"shares={tuple(shares)!r}; give three shares for train, validation and test that sum "
+            "to 1, as (0.8, 0.1, 0.1)"
+        )
+    random = np.random.default_rng([seed, 70001])
+    design = _groups(t, ("design",))
+    varied = len(np.unique(design[used])) > 1
+    if not varied:  # what one may choose is one thing: the points take its place
+        design = _groups(t, ("design", "scenario"))
+    what = "designs" if varied else "points (there is one design)"
+    if by == "design":
+        of = _dealt(design, used, given, random, what)
+        return Split(of, design, f"{what} at random, seed {seed}", 0)
+    if by == "block":
+        block = _blocks(t, "design" if varied else "scenario")
+        of = _dealt(block, used, given, random, "blocks")
+        words = f"blocks of neighbouring {what} at random, seed {seed}: each parameter's values "
+        return Split(of, design, f"{words}cut into {CHUNKS}, a block goes whole", 0)
+    if isinstance(by, Mapping):
+        inside = _inside(t, by)
+        both = [bool((inside & used).any()), bool((~inside & used).any())]
+        if not all(both):
+            raise ValueError(f"the region {dict(by)!r} holds {'all' if both[0] else 'no'} runs")
+        own = np.where(inside, 2, 0).astype(np.int8)
+        words = f"region {', '.join(f'{n} in {v!r}' for n, v in by.items())} is the test"
+        within = given * [1, 1, 0]
+        apart = varied and designs == "apart" and _mixed(design, inside, used)
+        if not apart:
+            rest = _dealt(design, used & ~inside, within / within.sum(), random, what)
+            of = np.where(inside, own, rest).astype(np.int8)
+            of[~used] = -1
+            return Split(of, design, f"{words}; the rest by {what} at random, seed {seed}", 0)
+        mine = _dealt(design, used, given, random, what)
+        of = np.where(inside == (mine == 2), mine, -1).astype(np.int8)
+        return _apart(of, used, design, f"{words}; designs at random, seed {seed}")
+    if by == "scenario":
+        scenario = _groups(t, ("scenario",))
+        own = _dealt(scenario, used, given, random, "scenarios")
+        words = f"scenarios at random, seed {seed}"
+        if not varied or designs == "shared":
+            return Split(own, design, f"{words}; all designs are in all splits", 0)
+        mine = _dealt(design, used, given, random, what)
+        of = np.where(own == mine, own, -1).astype(np.int8)
+        return _apart(of, used, design, words)
+    raise ValueError(
+        f"split={by!r} is none of {', '.join(map(repr, WAYS))} and no region such as "
+        "{'length': (1.5, None)}"
+    )
+
+
+def _apart(
+    of: NDArray[np.int8], used: NDArray[np.bool_], design: NDArray[np.int64], words: str
+) -> Split:
+    of[~used] = -1
+    left = int((used & (of < 0)).sum())
+    told = f"{words}; and designs apart, for which {left:,} runs are left out"
+    return Split(of, design, told, left)
+
+
+def _groups(t: Table, roles: tuple[str, ...]) -> NDArray[np.int64]:
+    """Which distinct point of the parameters with these roles each run is of."""
+    parts = []
+    for dim in t.dims:
+        codes, n = dim_codes(t, dim, roles)
+        parts.append((spread(codes, dim, t), n))
+    several = [p for p in t.parameters if len(p.dims) != 1 and p.role in roles]
+    parts += [(p.codes, p.n) for p in several]
+    _, of = np.unique(combined(parts, t.n)[0], return_inverse=True)
+    return of.astype(np.int64)
+
+
+def _blocks(t: Table, role: str) -> NDArray[np.int64]:
+    """Which box of neighbouring values each run is in."""
+    parts = [
+        (p.codes.astype(np.int64) * min(CHUNKS, p.n) // p.n, min(CHUNKS, p.n))
+        for p in t.parameters
+        if p.role == role and p.n > 1
+    ]
+    _, of = np.unique(combined(parts, t.n)[0], return_inverse=True)
+    return of.astype(np.int64)
+
+
+def _mixed(design: NDArray[np.int64], inside: NDArray[np.bool_], used: NDArray[np.bool_]) -> bool:
+    """Whether some design has runs on both sides."""
+    return bool(len(np.intersect1d(design[inside & used], design[~inside & used])))
+
+
+def _inside(t: Table, limits: Mapping[str, Any]) -> NDArray[np.bool_]:
+    inside = np.ones(t.n, dtype=bool)
+    for name, limit in limits.items():
+        p = t[name]
+        if isinstance(limit, tuple) and len(limit) == 2 and p.ordered:
+            values = t.raw(name)
+            low, high = (_number(one, p.kind) for one in limit)
+            inside &= (values >= (-np.inf if low is None else low)) & (
+                values <= (np.inf if high is None else high)
+            )
+        else:
+            wanted = [limit] if isinstance(limit, str) or np.ndim(limit) == 0 else list(limit)
+            inside &= np.isin(p.values.astype(str), [str(one) for one in wanted])[p.codes]
+    return inside
+
+
+def _number(value: Any, kind: str) -> float | None:
+    if value is None:
+        return None
+    if kind == "time":
+        return float(np.datetime64(value, "ns").astype(np.int64)) / 1e9
+    return float(value)
+
+
+def _dealt(
+    group: NDArray[np.int64],
+    used: NDArray[np.bool_],
+    shares: NDArray[np.float64],
+    random: np.random.Generator,
+    what: str,
+) -> NDArray[np.int8]:
+    """Whole groups dealt to the splits, each split with a share getting at least one."""
+    there = random.permutation(np.unique(group[used]))
+    wanted = int((shares > 0).sum())
+    if len(there) < wanted:
+        raise ValueError(
+            f"{len(there)} {what} cannot make {wanted} splits; give shares of 0 for some, as in "
+            "shares=(0.5, 0, 0.5), or split in another way"
+        )
+    ends = np.round(np.cumsum(shares / shares.sum()) * len(there)).astype(int)
+    sizes = np.diff(ends, prepend=0)
+    for k in np.flatnonzero((shares > 0) & (sizes == 0)):
+        sizes[np.argmax(sizes)] -= 1
+        sizes[k] += 1
+    of_group = np.full(int(group.max()) + 1, -1, dtype=np.int8)
+    of_group[there] = np.repeat(np.arange(3), sizes).astype(np.int8)
+    of: NDArray[np.int8] = np.where(used, of_group[group], np.int8(-1)).astype(np.int8)
+    return of

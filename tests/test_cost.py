@@ -1,0 +1,179 @@
+"""Costs of runs: declared, learnt, and how sure of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sweepkit as sk
+from sweepkit.cost import Cost, Costs, declared_seconds
+
+GRID = sk.grid(
+    size=np.linspace(1, 10, 12), order=[1, 2, 3, 4], solver=["lu", "qr", "svd"], replicates=5
+)
+ALL = np.arange(GRID.size)
+
+
+def truth(noise: float = 0.05, seed: int = 0) -> np.ndarray[Any, Any]:
+    at = GRID.columns(GRID.index(ALL))
+    factor = np.where(at["solver"] == "svd", 3.0, 1.0)
+    scatter = np.exp(noise * np.random.default_rng(seed).standard_normal(GRID.size))
+    return np.asarray(0.02 * at["size"] ** 1.5 * at["order"] ** 0.5 * factor * scatter)
+
+
+def learnt(count: int, seed: int = 0, noise: float = 0.05) -> tuple[Costs, Any]:
+    runs = np.random.default_rng(seed).permutation(GRID.size)[:count]
+    seconds = truth(noise, seed)
+    return Costs.of(GRID).after(runs, seconds[runs]), seconds
+
+
+def test_nothing_is_known_before_anything_has_run() -> None:
+    costs = Costs.of(GRID)
+    assert not costs.known
+    assert np.isnan(costs.expected(ALL)).all()
+    assert np.isnan(costs.bound(ALL)).all()
+    assert math.isnan(costs.total(ALL).seconds)
+
+
+def test_costs_that_coordinates_explain_are_learnt_from_few_runs() -> None:
+    costs, seconds = learnt(40)
+    off = np.abs(costs.expected(ALL) / seconds - 1)
+    assert np.median(off) < 0.1
+    assert costs.varies(ALL)
+    total = costs.total(ALL)
+    assert abs(total.seconds - seconds.sum()) < total.error
+    assert total.error < 0.1 * total.seconds
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.5])
+@pytest.mark.parametrize("count", [10, 40, 300])
+def test_about_95_percent_of_runs_stay_below_their_bound(count: int, noise: float) -> None:
+    below = []
+    for seed in range(10):
+        costs, seconds = learnt(count, seed, noise)
+        below.append((seconds < costs.bound(ALL)).mean())
+    assert np.mean(below) > 0.85 if count == 10 else 0.9
+
+
+def test_it_is_unsure_where_nothing_has_run() -> None:
+    seconds = truth()
+    near = np.flatnonzero(GRID.columns(GRID.index(ALL), ["size"])["size"] < 3)
+    costs = Costs.of(GRID).after(near, seconds[near])
+    ratio = costs.bound(ALL) / costs.expected(ALL)
+    size = GRID.columns(GRID.index(ALL), ["size"])["size"]
+    assert ratio[size > 9].mean() > ratio[size < 3].mean()
+
+
+@given(cuts=st.lists(st.integers(1, 719), max_size=5))
+def test_learning_in_parts_is_learning_at_once(cuts: list[int]) -> None:
+    seconds = truth()
+    whole = Costs.of(GRID).after(ALL, seconds)
+    parts = Costs.of(GRID)
+    for some in np.split(ALL, sorted(set(cuts))):
+        parts = parts.after(some, seconds[some])
+    np.testing.assert_allclose(parts.expected(ALL[:9]), whole.expected(ALL[:9]))
+    assert parts.moments.nbytes < 10_000
+
+
+def test_costs_without_a_pattern_are_not_said_to_vary() -> None:
+    rng = np.random.default_rng(0)
+    seconds = 0.1 * np.exp(0.5 * rng.standard_normal(GRID.size))
+    costs = Costs.of(GRID).after(ALL, seconds)
+    assert np.std(np.log(costs.expected(ALL))) < 0.1
+    assert costs.noise == pytest.approx(0.5, rel=0.1)
+
+
+def test_a_grid_of_one_point_or_of_vectors_has_a_mean() -> None:
+    for grid in (sk.grid(a=[1.0]), sk.grid(x=sk.values(np.eye(3), dims=("case", "state")))):
+        costs = Costs.of(grid).after(np.zeros(5, dtype=np.int64), np.full(5, 2.0))
+        assert costs.expected(np.arange(grid.size)) == pytest.approx(2.0, rel=0.3)
+
+
+def test_values_without_a_spread_tell_nothing_and_warn_of_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    for values in ([1.0, np.inf], [-1e308, 1e308], [0.0, 5e-324]):
+        costs = Costs.of(sk.grid(a=values, b=[1.0, 2.0]))
+        costs = costs.after(np.arange(4), np.array([1.0, 2.0, 1.0, 2.0]))
+        assert np.isfinite(costs.expected(np.arange(4))).all()
+    assert not recwarn.list
+
+
+# --- declared ---
+
+
+def test_a_declared_number_or_function_is_known_at_once() -> None:
+    assert Costs.of(GRID, 3.0).expected(ALL) == pytest.approx(3.0, rel=0.1)
+    costs = Costs.of(GRID, lambda size: size / 10)
+    size = GRID.columns(GRID.index(ALL), ["size"])["size"]
+    assert costs.expected(ALL) == pytest.approx(size / 10, rel=0.1)
+    assert costs.varies(ALL)
+
+
+def test_what_runs_take_corrects_what_was_declared_by_a_factor() -> None:
+    costs = Costs.of(GRID, lambda size: size / 10)
+    size = GRID.columns(GRID.index(ALL), ["size"])["size"]
+    costs = costs.after(ALL[:40], size[:40] / 5)
+    assert costs.expected(ALL) == pytest.approx(size / 5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda solver, order: {"lu": 1.0, "qr": 2.0, "svd": 3.0}[solver] * order,
+        lambda solver, order: order * (1.0 if solver == "lu" else 2.0 if solver == "qr" else 3.0),
+        lambda **point: point["order"] * (1 + ["lu", "qr", "svd"].index(point["solver"])),
+    ],
+)
+def test_a_function_may_take_single_values_only(cost: Any) -> None:
+    at = GRID.columns(GRID.index(ALL), ["solver", "order"])
+    rank = np.array([["lu", "qr", "svd"].index(one) for one in at["solver"]]) + 1
+    np.testing.assert_array_equal(declared_seconds(cost, GRID, ALL), at["order"] * rank)
+
+
+def test_a_function_is_given_arrays_if_that_gives_the_same() -> None:
+    shapes = []
+
+    def cost(size: Any) -> Any:
+        shapes.append(np.shape(size))
+        return size * 2
+
+    declared_seconds(cost, GRID, ALL)
+    assert (GRID.size,) in shapes
+    assert len(shapes) < 20
+
+
+@pytest.mark.parametrize(
+    ("cost", "error", "match"),
+    [
+        (0, ValueError, "cost is 0; give the seconds"),
+        (-1.0, ValueError, "cost is -1.0; give the seconds"),
+        ("fast", ValueError, "cost is 'fast'; give the seconds"),
+        (True, ValueError, "cost is True"),
+        (lambda height: 1.0, TypeError, "cost needs 'height', which is no parameter"),
+        (lambda size: -size, ValueError, r"cost gave -1.0 s for the run at size=1.0"),
+        (lambda size: math.nan, ValueError, "cost gave nan s"),
+        (lambda size: "long", TypeError, "cost gave 'long'; a cost is a number of seconds"),
+    ],
+)
+def test_a_cost_that_does_not_fit_is_refused_when_it_is_declared(
+    cost: Any, error: type[Exception], match: str
+) -> None:
+    def simulate(size: float, order: int, solver: str) -> float:
+        return 1.0
+
+    with pytest.raises(error, match=match):
+        sk.Sweep(simulate, GRID, cost=cost)
+
+
+def test_remaining_time_of_equal_runs_is_a_narrow_range() -> None:
+    cost = Cost().after(np.full(50, 0.2))
+    expected, low, high = cost.remaining(100, 2)
+    assert expected == pytest.approx(10)
+    assert low == pytest.approx(10)
+    assert high < 10.5

@@ -1,0 +1,154 @@
+"""Inputs that all runs share: by content, staged once, and never changed by a run."""
+
+from __future__ import annotations
+
+import os
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sweepkit as sk
+from sweepkit.status import Status
+
+BACKENDS = ("loky", "threading", "sequential")
+
+
+def run(sweep: sk.Sweep, store: str, **options: Any) -> Any:
+    known = {"n_jobs": 2, "backend": "sequential", "progress": False}
+    return sk.run(sweep, store, **{**known, **options}).load()
+
+
+def read(a: int, model: str, weather: Any) -> dict[str, Any]:
+    with open(model) as file:
+        return {"text": file.read(), "y": a * float(weather.sum())}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.xml"
+    path.write_text("<pole/>")
+    return path
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_files_come_by_a_path_and_objects_as_they_are(
+    store: str, model: Path, backend: str
+) -> None:
+    inputs = {"model": model, "weather": np.ones(3)}
+    ds = run(sk.Sweep(read, sk.grid(a=range(5)), inputs=inputs), store, backend=backend)
+    assert set(ds["text"].values.tolist()) == {"<pole/>"}
+    assert ds["y"].values.tolist() == [0.0, 3.0, 6.0, 9.0, 12.0]
+    assert not os.path.exists(f"{store}.sweepkit/inputs")
+
+
+def test_a_vectorized_simulator_gets_them_too(store: str, model: Path) -> None:
+    def simulate(a: Any, model: str, weather: Any) -> Any:
+        return a * weather.sum() + os.path.getsize(model)
+
+    inputs = {"model": str(model), "weather": np.ones(3)}
+    ds = run(sk.Sweep(sk.vectorized(simulate), sk.grid(a=range(5)), inputs=inputs), store)
+    assert ds["result"].values.tolist() == [7.0, 10.0, 13.0, 16.0, 19.0]
+
+
+def test_a_folder_is_an_input(store: str, tmp_path: Path) -> None:
+    folder = tmp_path / "case"
+    (folder / "mesh").mkdir(parents=True)
+    (folder / "mesh" / "points").write_text("1 2 3")
+
+    def simulate(a: int, case: str) -> str:
+        return Path(case, "mesh", "points").read_text()
+
+    sweep = sk.Sweep(simulate, sk.grid(a=[1]), inputs={"case": folder})
+    assert run(sweep, store)["result"].item() == "1 2 3"
+    (folder / "mesh" / "points").write_text("1 2 4")
+    with pytest.raises(sk.StaleCodeError, match="input 'case' changed"):
+        run(sweep, store)
+
+
+def test_a_changed_input_marks_runs_stale_by_its_name(store: str, model: Path) -> None:
+    def sweep(weather: Any, version: str | None = None) -> sk.Sweep:
+        inputs = {"model": model, "weather": weather}
+        return sk.Sweep(read, sk.grid(a=range(3)), inputs=inputs, version=version)
+
+    run(sweep(np.ones(3)), store)
+    run(sweep(np.ones(3)), store)
+    with pytest.raises(sk.StaleCodeError, match="input 'weather' changed"):
+        run(sweep(np.ones(4)), store)
+    model.write_text("<cart/>")
+    with pytest.raises(sk.StaleCodeError, match="input 'model' changed"):
+        run(sweep(np.ones(3)), store)
+    ds = run(sweep(np.ones(3)), store, stale="rerun")
+    assert set(ds["text"].values.tolist()) == {"<cart/>"}
+    run(sweep(np.ones(3), version="1"), f"{store}2")
+    model.write_text("<beam/>")  # the version stands for the code alone
+    with pytest.raises(sk.StaleCodeError, match="input 'model' changed"):
+        run(sweep(np.ones(3), version="1"), f"{store}2")
+
+
+def test_a_large_array_goes_to_each_worker_once_and_not_by_batch(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    usual = Connection.send_bytes
+
+    def counted(self: Any, data: bytes, *part: Any) -> None:
+        sent.append(len(data))
+        usual(self, data, *part)
+
+    monkeypatch.setattr(Connection, "send_bytes", counted)
+    weather = np.zeros(50 * 2**20 // 8)
+    weather[0] = 1.0
+
+    def simulate(a: int, weather: Any) -> float:
+        return a * float(weather[0])
+
+    sweep = sk.Sweep(simulate, sk.grid(a=range(400)), inputs={"weather": weather}, version="1")
+    ds = run(sweep, store, backend="loky")
+    assert ds["result"].values.tolist() == [float(a) for a in range(400)]
+    large = [size for size in sent if size > 2**20]
+    assert 1 <= len(large) <= 2
+    assert len(sent) > 4
+    assert sum(sent) - sum(large) < 2**20
+
+
+def test_runs_cannot_change_an_array_or_the_file_of_a_person(store: str, model: Path) -> None:
+    def spoil(a: int, model: str, weather: Any) -> float:
+        os.chmod(model, 0o644)
+        with open(model, "a") as file:
+            file.write("spoilt")
+        weather[0] = 5.0
+        return 1.0
+
+    weather = np.ones(3)
+    sweep = sk.Sweep(spoil, sk.grid(a=[1]), inputs={"model": model, "weather": weather})
+    ds = run(sweep, store)
+    assert ds["status"].item() == Status.ERROR
+    assert "read-only" in ds["error"].item()
+    assert weather.tolist() == [1.0, 1.0, 1.0]
+    assert model.read_text() == "<pole/>"
+
+
+def test_what_is_missing_or_clashes_is_refused_before_the_first_run(model: Path) -> None:
+    grid = sk.grid(a=[1])
+    with pytest.raises(ValueError, match=r"input 'model' is the file '.*nowhere.xml', which is no"):
+        sk.Sweep(lambda a, model: a, grid, inputs={"model": "nowhere.xml"})
+    for name in ("a", "seed", "rng", "scratch"):
+        with pytest.raises(ValueError, match=f"input '{name}' has the name of a parameter"):
+            sk.Sweep(lambda a: a, grid, inputs={name: model})
+    with pytest.raises(TypeError, match="input or setup 'model' is no argument of simulator"):
+        sk.Sweep(lambda a: a, grid, inputs={"model": model})
+    with pytest.raises(ValueError, match="input name 'my model' is no identifier"):
+        sk.Sweep(lambda a: a, grid, inputs={"my model": model})
+    with pytest.raises(TypeError, match="give a mapping from names"):
+        sk.Sweep(lambda a: a, grid, inputs=["model.xml"])  # type: ignore[arg-type]
+
+
+def test_inputs_that_cannot_be_sent_are_named(store: str) -> None:
+    import threading
+
+    sweep = sk.Sweep(lambda a, lock: a, sk.grid(a=[1]), inputs={"lock": threading.Lock()})
+    with pytest.raises(TypeError, match="input 'lock' cannot be sent to worker processes"):
+        run(sweep, store, backend="loky")

@@ -1,0 +1,203 @@
+"""Receipts: what sessions took, also those that were killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sweepkit as sk
+from sweepkit.receipt import Meter
+
+OPTIONS: dict[str, Any] = {"backend": "sequential", "progress": False}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "s.zarr")
+
+
+def third_raises(a: int) -> float:
+    time.sleep(0.01)
+    if a % 3 == 0:
+        raise ValueError(f"not {a}")
+    return float(a)
+
+
+def test_a_receipt_adds_up_what_sessions_took(store: str) -> None:
+    sweep = sk.Sweep(third_raises, sk.grid(a=range(9)), requirements=["result > 3"])
+    sk.run(sweep, store, **OPTIONS)
+    sk.run(sweep, store, rerun="error", **OPTIONS)
+    receipt = sk.receipt(store)
+    assert (receipt.done, receipt.failed, receipt.wasted) == (6, 2, 6)
+    assert (receipt.runs, receipt.pending) == (9, 0)
+    assert receipt.errors == {"ValueError": 6}
+    kept = float(sk.open(store)["duration"].where(sk.open(store)["status"] == 1).sum())
+    assert receipt.wasted_seconds >= 6 * 0.01
+    assert receipt.used_seconds == pytest.approx(receipt.wasted_seconds + kept)
+    assert receipt.used_seconds <= receipt.held_seconds
+    assert receipt.utilisation == receipt.used_seconds / receipt.held_seconds
+    assert receipt.queued_seconds >= 0
+    sessions = receipt.sessions
+    assert sessions["done"].tolist() == [6, 0]
+    assert sessions["wasted"].tolist() == [3, 3]
+    assert sessions["state"].tolist() == ["done", "done"]
+    assert sessions.index.tolist() == [1, 2]
+    assert (sessions["ended"] >= sessions["began"]).all()
+
+
+def test_results_thrown_away_for_a_rerun_are_wasted(store: str) -> None:
+    def simulate(a: int) -> float:
+        time.sleep(0.02)
+        return 1.0
+
+    grid = sk.grid(a=range(5))
+    ds = sk.run(sk.Sweep(simulate, grid, version="1"), store, **OPTIONS)
+    thrown_away = float(ds["duration"].sum())
+    sk.run(sk.Sweep(simulate, grid, version="2"), store, stale="rerun", **OPTIONS)
+    receipt = sk.receipt(store)
+    assert receipt.sessions["wasted"].tolist() == [0, 5]
+    assert receipt.wasted_seconds == pytest.approx(thrown_away)
+
+
+def test_runs_tried_again_are_wasted(store: str, tmp_path: Path) -> None:
+    def simulate(a: int) -> float:
+        if not (tmp_path / str(a)).exists():
+            (tmp_path / str(a)).touch()
+            raise RuntimeError("first time")
+        return 1.0
+
+    sk.run(sk.Sweep(simulate, sk.grid(a=range(4))), store, retry=1, **OPTIONS)
+    receipt = sk.receipt(store)
+    assert (receipt.done, receipt.wasted) == (4, 4)
+    assert receipt.errors == {}
+
+
+def test_a_receipt_is_shown_as_text_and_escaped_html(tmp_path: Path) -> None:
+    path = tmp_path / "<i>.zarr"
+    sk.run(sk.Sweep(third_raises, sk.grid(a=range(9))), path, **OPTIONS)
+    receipt = sk.receipt(path)
+    assert "1 session: complete: 9 of 9>" in repr(receipt)
+    assert "ValueError: 3 runs" in repr(receipt)
+    assert "1, done" in repr(receipt)
+    shown = receipt._repr_html_()
+    assert "<i>" not in shown
+    assert "&lt;i&gt;" in shown
+
+
+def test_the_meter_runs_only_while_compute_is_held() -> None:
+    meter = Meter()
+    assert meter.seconds == 0
+    meter.stop()
+    assert meter.seconds == 0
+    meter.start()
+    time.sleep(0.02)
+    meter.start()
+    meter.stop()
+    first = meter.seconds
+    assert 0.02 <= first < 1
+    time.sleep(0.02)
+    assert meter.seconds == first
+    meter.start()
+    meter.stop()
+    assert first <= meter.seconds < first + 0.02
+
+
+def test_time_before_compute_is_held_is_queued_and_not_metered(store: str) -> None:
+    from contextlib import contextmanager
+
+    from sweepkit.executors.joblib import JoblibExecutor
+
+    class Busy(JoblibExecutor):
+        @contextmanager
+        def hold(self, task: Any, **options: Any) -> Any:
+            time.sleep(0.3)
+            with super().hold(task, **options) as crew:
+                yield crew
+
+    sweep = sk.Sweep(lambda a: 1.0, sk.grid(a=range(3)))
+    began = time.monotonic()
+    sk.run(sweep, store, executor=Busy(1, "sequential"), progress=False)
+    took = time.monotonic() - began
+    receipt = sk.receipt(store)
+    assert receipt.queued_seconds >= 0.3
+    assert receipt.held_seconds <= took - receipt.queued_seconds
+
+
+def test_a_session_that_fails_has_its_receipt(store: str) -> None:
+    sweep = sk.Sweep(third_raises, sk.grid(a=range(9)))
+    with pytest.raises(sk.RunError):
+        sk.run(sweep, store, on_error="raise", **OPTIONS)
+    receipt = sk.receipt(store)
+    assert receipt.sessions["state"].tolist() == ["failed"]
+    assert "RunError" in receipt.left
+
+
+KILLED = """
+import os, sys, time
+import sweepkit as sk
+
+def simulate(a):
+    time.sleep(0.15)
+    return float(a)
+
+def progress(told):
+    print("going", flush=True)
+
+sweep = sk.Sweep(simulate, sk.grid(a=range(100)), version="1")
+sk.run(sweep, sys.argv[1], backend="threading", n_jobs=2, progress=progress)
+"""
+
+
+def test_a_killed_session_still_shows_what_it_did(store: str, tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    child = subprocess.Popen(
+        [sys.executable, str(script), store], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    for line in child.stdout:
+        assert line == "going\n"
+        if Path(store).exists() and sk.receipt(store).done:
+            break
+    assert sk.receipt(store).sessions["state"].tolist() == ["running"]
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait(timeout=10)
+    child.stdout.close()
+    receipt = sk.receipt(store)
+    assert receipt.sessions["state"].tolist() == ["killed"]
+    assert receipt.held_seconds > 0
+    assert receipt.done > 0
+
+    def simulate(a: int) -> float:
+        return float(a)
+
+    sk.run(sk.Sweep(simulate, sk.grid(a=range(100)), version="1"), store, **OPTIONS)
+    receipt = sk.receipt(store)
+    assert receipt.sessions["state"].tolist() == ["killed", "done"]
+    assert receipt.pending == 0
+    (first, _) = sorted(Path(f"{store}.sweepkit", "sessions").glob("*.json"))
+    assert json.loads(first.read_text())["state"] == "killed"
+
+
+def test_receipts_of_before_and_damaged_ones_do_no_harm(store: str) -> None:
+    sk.run(sk.Sweep(third_raises, sk.grid(a=range(3))), store, **OPTIONS)
+    folder = Path(f"{store}.sweepkit", "sessions")
+    (folder / "20200101T000000-5.json").write_text('{"began": 1577836800.5, "runs": {"done": 2}}')
+    (folder / "20200101T000001-5.json").write_text("{")
+    receipt = sk.receipt(store)
+    assert receipt.sessions["done"].tolist() == [2, 2]
+    assert receipt.done == 4
+    assert "?" in repr(receipt)
+
+
+def test_without_a_sweep_there_is_no_receipt(store: str) -> None:
+    with pytest.raises(sk.StoreError, match="holds no sweep"):
+        sk.receipt(store)
