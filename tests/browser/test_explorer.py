@@ -50,7 +50,9 @@ def shoot() -> Shoot:
     def shot(what: Locator, name: str) -> None:
         if SHOTS:
             Path(SHOTS).mkdir(parents=True, exist_ok=True)
-            what.page.set_viewport_size({"width": 1280, "height": 2700})
+            size = what.page.viewport_size
+            assert size is not None
+            what.page.set_viewport_size({"width": size["width"], "height": 2700})
             what.page.wait_for_timeout(1500)
             what.screenshot(path=Path(SHOTS) / f"{name}.png")
 
