@@ -112,6 +112,7 @@ def _picture(engine: Engine, asked: figures.Asked, overview: dict[str, Any]) -> 
 
 def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]) -> None:
     from matplotlib.colors import Normalize
+    from matplotlib.patches import Rectangle
 
     source = engine.source
     x = source[engine.state.x]
@@ -127,11 +128,10 @@ def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]
     value, label, norm = _colour(asked, layout, seen, tally, known, ny, nx)
     image = ax.pcolormesh(value, cmap="cividis", norm=norm or Normalize(0, 100), edgecolors="white")
     errors = tally[..., 3]
-    for j, i in np.argwhere((errors > 0) & (known == 0))[:2000]:
-        from matplotlib.patches import Rectangle
-
+    for j, i in np.argwhere(errors > 0)[:2000]:
+        share = errors[j, i] / (errors[j, i] + known[j, i])
         ax.add_patch(
-            Rectangle((i, j), 1, 1, facecolor="white", edgecolor=ERROR, hatch="////", linewidth=0)
+            Rectangle((i, j), 1, share, facecolor="white", edgecolor=ERROR, hatch="//////", lw=0)
         )
     if nx * ny <= 160:
         for j in range(ny):
@@ -140,7 +140,7 @@ def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]
                     share = image.norm(value[j, i])
                     ax.text(
                         i + 0.5,
-                        j + 0.5,
+                        j + (1 + errors[j, i] / (errors[j, i] + known[j, i])) / 2,
                         f"{value[j, i]:.3g}" if norm else f"{value[j, i]:.0f}",
                         ha="center",
                         va="center",
@@ -188,9 +188,7 @@ def _plain(text: str) -> str:
 
 def _strips(ax: Any, asked: figures.Asked) -> None:
     found = figures.rates(asked)[:6]
-    ax.set_title(
-        "Pass rate by value, % (most telling first)", loc="left", fontsize=11, fontweight="bold"
-    )
+    ax.set_title("Held up: pass rate by value, %", loc="left", fontsize=11, fontweight="bold")
     ax.set_ylim(len(found) - 0.4 if found else 1, -0.6)
     for k, (_, rate) in enumerate(found):
         ax.plot(np.linspace(0, 1, len(rate)), k - 0.35 + 0.7 * rate, "o-", color=PASS, ms=3, lw=1)

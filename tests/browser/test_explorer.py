@@ -96,9 +96,10 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
 ) -> None:
     lab = open_notebook(
         {
-            "explore": f"import sweepkit as sk, numpy as np, xarray as xr\n"
+            "explore": "import sweepkit as sk, numpy as np, xarray as xr\n"
+            "from tests.poles import sweep\n"
             f"ds = sk.open({str(poles)!r})\n"
-            "explorer = sk.explore(ds, replay=lambda run: {'text': f'run {run}', 'same': True})\n"
+            "explorer = sk.explore(ds, replay=lambda run: sk.replay(sweep(), ds, run))\n"
             "explorer",
         }
     )
@@ -154,7 +155,7 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
         "print(int(explorer.selection.sum()), bool((same == explorer.selection).all()))"
     ).split() == [str(errors), "True"]
     explorer.get_by_role("button", name="Run again").click()
-    explorer.locator(".replay", has_text="Reproduced").wait_for()
+    explorer.locator(".replay", has_text="Reproduced: raised ArithmeticError").wait_for()
 
     lab.theme("dark")
     page.wait_for_function("document.querySelector('.sk-explorer').dataset.theme === 'dark'")

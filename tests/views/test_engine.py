@@ -101,6 +101,12 @@ def test_odd_data_has_every_part_or_a_sentence_why(case: str) -> None:
         for rows in ("rows", "pairs", "boxes"):
             if isinstance(data, dict) and data.get(rows) == []:
                 assert data["why"], part
+
+
+@pytest.mark.parametrize("case", ["unicode", "one run", "one dim", "NaN only", "no requirements"])
+def test_odd_data_leaves_a_picture_and_escaped_text(case: str) -> None:
+    ds, requirements = ODD[case]
+    engine = Engine(ds, requirements=requirements)
     png, html, text = still(engine)
     assert png
     assert HOSTILE not in html
