@@ -228,9 +228,13 @@ class Fleet:
 
     def _room(self, member: Member) -> int:
         """Runs that a worker may still be given before a fresh one takes over."""
-        if self.recycle_runs is None:
-            return sys.maxsize
-        return self.recycle_runs - member.done - sum(map(len, member.inflight))
+        waiting = sum(map(len, member.inflight))
+        room = sys.maxsize if self.recycle_runs is None else self.recycle_runs - member.done
+        if self.recycle_bytes is not None and member.grown > self.recycle_bytes / 10:
+            # As much as it would grow by at the rate so far, but one at a time.
+            each = member.grown / max(member.done, 1)
+            room = min(room, max(int((self.recycle_bytes - member.grown) / each), 1))
+        return room - waiting
 
     def _collect(self, members: list[Member], *, stopped: bool) -> Iterator[Outcome]:
         waited = {member.connection: member for member in members}
