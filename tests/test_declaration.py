@@ -162,6 +162,8 @@ def test_it_runs_again_in_another_process_and_folder(tmp_path: Path, store: str)
                 sweep = sk.Sweep(my_physics.fall, sk.grid(height=[1.5, 2.5]),
                                  inputs={"table": "table.txt"})
                 open("../sweep.json", "w").write(sweep.to_json())
+                sweep = sk.Sweep(fall, sweep.grid, inputs=sweep.inputs)  # as in a notebook
+                open("../main.json", "w").write(sweep.to_json())
             """
         )
     )
@@ -176,9 +178,12 @@ def test_it_runs_again_in_another_process_and_folder(tmp_path: Path, store: str)
         "print(ds['y'].values.tolist())"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "sweep.json"), store]
-    lost = subprocess.run(command, cwd=away, env=env, capture_output=True, text=True, timeout=120)
-    assert "simulator 'fall' is my_physics:fall, which cannot be imported here" in lost.stderr
-    assert f"was in {home}/my_physics.py; put its folder on PYTHONPATH" in lost.stderr
+    with pytest.raises(sk.NeedsCodeError, match="which cannot be imported here") as lost:
+        sk.Sweep.from_json(tmp_path / "sweep.json")
+    assert "simulator 'fall' is my_physics:fall" in str(lost.value)
+    assert f"was in {home}/my_physics.py; put its folder on PYTHONPATH" in str(lost.value)
+    with pytest.raises(sk.NeedsCodeError, match=r"'fall' is defined in __main__ .*simulator="):
+        sk.Sweep.from_json(tmp_path / "main.json")
     env["PYTHONPATH"] = os.pathsep.join([root, str(home)])
     done = subprocess.run(command, cwd=away, env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[6.0, 10.0]", done.stderr
@@ -254,23 +259,6 @@ def test_what_it_cannot_bring_is_named_with_what_to_pass(tmp_path: Path, store: 
         }[passed]
     ds = sk.run(sk.Sweep.from_json(said, **given), store, **OPTIONS)
     assert ds["result"].item() == 9.0
-
-
-def test_functions_of_a_notebook_need_to_be_passed(finish: Any) -> None:
-    out = finish(
-        """
-        import sweepkit as sk
-        def fall(height):
-            return height
-        text = sk.Sweep(fall, sk.grid(height=[1.0])).to_json()
-        try:
-            sk.Sweep.from_json(text)
-        except sk.NeedsCodeError as fault:
-            print(fault)
-        """
-    )
-    assert "is defined in __main__ (a notebook or script)" in out
-    assert "pass simulator=" in out
 
 
 def test_every_store_has_one_beside_it_and_tells_the_same_within(

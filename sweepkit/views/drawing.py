@@ -111,7 +111,7 @@ def _shown(figure: Any) -> Any:
         return pprint_display(figure)
     import panel
 
-    return panel.panel(figure)._repr_mimebundle_()
+    return panel.panel(figure)._repr_mimebundle_()  # type: ignore[attr-defined]
 
 
 def _picture(figure: Any) -> Any:
