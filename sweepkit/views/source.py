@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sweepkit import reading
 from sweepkit.analysis.coding import Coded
+from sweepkit.analysis.counts import run_weights
 from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_dims
 from sweepkit.analysis.table import Table, table
 from sweepkit.requirements import Requirement
@@ -120,7 +121,8 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
     Raises
     ------
     ValueError
-        If there are no runs to show, or a requirement does not fit the Dataset.
+        If there are no runs to show, a requirement does not fit the Dataset, or refined runs lack
+        their volumes.
     """
     path = ""
     if not isinstance(data, xr.Dataset):
@@ -141,6 +143,7 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
         levers = (outcome_lever("failed", fails),)
     else:
         plain = table(ds, errors="fail")
+    run_weights(plain)  # refuses runs of several stages without their volumes
     base = np.where(plain.outcome <= FAILED, np.int8(PASSED), plain.outcome)
     said = declared(ds).get("name") or ds.attrs.get("title") or "Dataset"
     name = Path(path).stem if path else str(said)

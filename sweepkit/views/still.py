@@ -20,6 +20,9 @@ __all__ = ["still"]
 
 PASS, ERROR = "#0F7AC0", "#C2185B"
 
+LABEL = 16
+"""Letters of a label, at most."""
+
 MAX_GROUPED = 200_000
 """Runs whose kinds are in the table; of more, grouping them would hold up the display."""
 
@@ -28,7 +31,7 @@ def still(engine: Engine) -> tuple[str | None, str, str]:
     """PNG as base64 (None without matplotlib), HTML and plain text of the present state."""
     asked = engine.asked()
     overview = figures.overview(asked)
-    png = _picture(engine, asked, overview)
+    png = _picture(engine, asked)
     return png, _html(engine, asked, overview, png), _text(engine, overview)
 
 
@@ -90,18 +93,28 @@ def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: s
     )
 
 
-def _picture(engine: Engine, asked: figures.Asked, overview: dict[str, Any]) -> str | None:
+def _picture(engine: Engine, asked: figures.Asked) -> str | None:
     """The map and the strips of the most telling parameters, in colours for light and dark."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    figure = Figure(figsize=(10, 4.2), dpi=96, facecolor="white", layout="constrained")
+    figure = Figure(figsize=(10, 4.2), dpi=96, facecolor="white")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
-    _map(left, engine, asked, overview)
-    _strips(right, asked)
+    # Places by the lengths of labels: a layout that measures draws everything twice.
+    y = engine.source[engine.state.y] if engine.state.y else None
+    rows = [short_label(y, k)[:LABEL] for k in range(y.n)] if y is not None else []
+    names = [p.name[:LABEL] for p in engine.source.parameters]
+    left = 0.05 + 0.0075 * max(map(len, rows), default=0)
+    right = 0.615 + 0.0078 * max(map(len, names), default=0)
+    _map(
+        figure.add_axes((left, 0.15, 0.5 - left, 0.76)),
+        figure.add_axes((0.51, 0.15, 0.015, 0.76)),
+        engine,
+        asked,
+    )
+    _strips(figure.add_axes((right, 0.15, 0.98 - right, 0.76)), asked)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # Names may hold letters that matplotlib's font lacks; boxes for them are no reason to warn.
@@ -110,7 +123,7 @@ def _picture(engine: Engine, asked: figures.Asked, overview: dict[str, Any]) -> 
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]) -> None:
+def _map(ax: Any, bar: Any, engine: Engine, asked: figures.Asked) -> None:
     from matplotlib.colors import Normalize
     from matplotlib.patches import Rectangle
 
@@ -148,16 +161,20 @@ def _map(ax: Any, engine: Engine, asked: figures.Asked, overview: dict[str, Any]
                         color="#10161D" if share > 0.52 else "white",
                     )
     step = max(1, nx // 10)
-    ax.set_xticks(np.arange(nx)[::step] + 0.5, [short_label(x, k) for k in range(0, nx, step)])
+    ax.set_xticks(
+        np.arange(nx)[::step] + 0.5, [short_label(x, k)[:LABEL] for k in range(0, nx, step)]
+    )
     if y is not None:
         step = max(1, ny // 12)
-        ax.set_yticks(np.arange(ny)[::step] + 0.5, [short_label(y, k) for k in range(0, ny, step)])
+        ax.set_yticks(
+            np.arange(ny)[::step] + 0.5, [short_label(y, k)[:LABEL] for k in range(0, ny, step)]
+        )
         ax.set_ylabel(_plain(f"{y.name}{', ' + y.units if y.units else ''}"))
     else:
         ax.set_yticks([])
     ax.set_xlabel(_plain(f"{x.name}{', ' + x.units if x.units else ''}"))
     ax.set_title("Failure map", loc="left", fontsize=11, fontweight="bold")
-    ax.figure.colorbar(image, ax=ax, label=_plain(label), pad=0.02)
+    ax.figure.colorbar(image, cax=bar, label=_plain(label))
 
 
 def _colour(
@@ -194,7 +211,7 @@ def _strips(ax: Any, asked: figures.Asked) -> None:
         ax.plot(np.linspace(0, 1, len(rate)), k - 0.35 + 0.7 * rate, "o-", color=PASS, ms=3, lw=1)
         for level in (-0.35, 0.35):
             ax.axhline(k + level, color="#E7EAEF", lw=0.8, zorder=0)
-    ax.set_yticks(range(len(found)), [_plain(p.name) for p, _ in found])
+    ax.set_yticks(range(len(found)), [_plain(p.name[:LABEL]) for p, _ in found])
     ax.set_xticks([0, 1], ["lowest value", "highest"])
     ax.set_xlim(-0.04, 1.04)
     if not found:

@@ -120,6 +120,9 @@ def test_what_cannot_be_explored_says_why() -> None:
         Engine(xr.Dataset({"y": 3.0}))
     with pytest.raises(ValueError, match="'z'"):
         Engine(crossed((2, 2)), requirements=["z > 1"])
+    stages = crossed((4,)).assign_coords(stage=("p0", [0, 0, 1, 1]))
+    with pytest.raises(ValueError, match="these runs hold 2 stages"):
+        Engine(stages, requirements=["y > 0.5"])
 
 
 def test_without_requirements_the_map_shows_an_output_and_says_so() -> None:

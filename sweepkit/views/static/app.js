@@ -17,6 +17,7 @@ export class App {
     this.quiet = 0;
     this.pinned = 0;
     this.dragging = false;
+    this.widths = new Map();
     this.listener = (message) => this.take(message);
   }
 
@@ -384,6 +385,17 @@ export class App {
     const known = base.pass + base.fail,
       fail = known - pass;
     return { ...base, pass, fail, rate: fail / known, low: null, high: null, exact: true };
+  }
+
+  // Width of a part of a card. It follows from the root's alone, and asking the browser anew after
+  // each view has drawn would make it lay out everything again each time.
+  width(node, otherwise) {
+    if (!this.widths.has(node)) {
+      const width = node.clientWidth;
+      if (!width) return otherwise;
+      this.widths.set(node, width);
+    }
+    return this.widths.get(node);
   }
 
   param(name) {

@@ -62,7 +62,7 @@ export function distributionView(app) {
   }
 
   const size = () =>
-    Math.max(220, Math.floor((body.clientWidth || 840) / (body.clientWidth > 640 ? 3 : 1)) - 20);
+    Math.max(220, Math.floor(app.width(body, 840) / (app.width(body, 840) > 640 ? 3 : 1)) - 20);
 
   function frame(width, H, low, high, unit) {
     const svg = s("svg", { width, height: H + 44, role: "img" }),

@@ -43,7 +43,9 @@ export function swap(node, ...children) {
 
 // --- numbers ---------------------------------------------------------------------------------------
 
-export const count = (n) => Math.round(n).toLocaleString("en-GB");
+const WHOLE = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
+
+export const count = (n) => WHOLE.format(Math.round(n));
 
 export function percent(share, digits = 0) {
   return share === null || share === undefined || Number.isNaN(share)

@@ -106,6 +106,7 @@ function render({ model, el }) {
     const now = Math.round(root.clientWidth);
     if (now !== width) {
       width = now;
+      app.widths.clear();
       if (now && app.meta) app.draw();
     }
     theme();

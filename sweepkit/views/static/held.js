@@ -59,7 +59,7 @@ export function heldView(app) {
       order = names;
     const by = Object.fromEntries(data.strips.map((t) => [t.name, t]));
     const k = app.fresh("held") ? null : moved();
-    const width = Math.max(120, (strips.clientWidth || 300) - 120);
+    const width = Math.max(120, app.width(strips, 300) - 120);
     const hasRates = data.strips.some((t) => t.n.some((n) => n));
     swap(
       strips,

@@ -191,7 +191,7 @@ export function mapView(app) {
       by = app.param(app.state.by);
     const cells = app.cells();
     plot.dataset.exact = String(cells.exact);
-    const wide = Math.max(260, plot.clientWidth || 500);
+    const wide = Math.max(260, app.width(plot, 500));
     const focus = plot.getRootNode().activeElement?.closest?.(".hit"),
       at = focus && plot.contains(focus) ? focus.dataset.i : null;
     const hatched = hatch();

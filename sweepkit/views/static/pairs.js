@@ -28,7 +28,7 @@ export function pairsView(app) {
       drawn = null;
       return;
     }
-    const width = Math.max(90, Math.floor(((grid.clientWidth || 800) - 5 * 12) / columns()) - 14);
+    const width = Math.max(90, Math.floor((app.width(grid, 800) - 5 * 12) / columns()) - 14);
     const now = `${app.root.dataset.theme}${width}`;
     if (drawn === data && theme === now) {
       press();
@@ -50,8 +50,7 @@ export function pairsView(app) {
     press();
   }
 
-  const columns = () =>
-    (grid.clientWidth || 800) > 620 ? 6 : (grid.clientWidth || 800) > 330 ? 3 : 2;
+  const columns = () => (app.width(grid, 800) > 620 ? 6 : app.width(grid, 800) > 330 ? 3 : 2);
 
   function press() {
     for (const node of grid.querySelectorAll(".pair")) {

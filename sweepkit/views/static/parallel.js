@@ -96,7 +96,7 @@ export function parallelView(app) {
         ),
       );
     }
-    const width = Math.max(300, box.clientWidth || 800),
+    const width = Math.max(300, app.width(box, 800)),
       made = canvas(width, H + TOP + FOOT);
     paint(made.context, axes, outcome, selected, tally);
     const svg = overlay(axes, width);
@@ -127,7 +127,7 @@ export function parallelView(app) {
   }
 
   function layout(data) {
-    const width = Math.max(300, box.clientWidth || 800),
+    const width = Math.max(300, app.width(box, 800)),
       axes = [];
     for (const p of app.meta.params) {
       if (p.n < 2 || !data.codes[p.name]) continue;

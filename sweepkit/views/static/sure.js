@@ -23,7 +23,7 @@ export function sureView(app) {
     }
     const from = data.n_run.findIndex((v) => v > 0),
       cut = (xs) => xs.slice(Math.max(0, from));
-    const width = Math.max(220, body.clientWidth || 300),
+    const width = Math.max(220, app.width(body, 300)),
       W = width - 52,
       H = 140,
       n = cut(data.n_run),
