@@ -186,6 +186,7 @@ LATER = {"annotationlib"}
 
 FOREIGN = {
     "IPython": {"views"},
+    "click": {"cli"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "joblib": {"executors", "fleet", "member"},

@@ -96,6 +96,7 @@ def serve(
     requirements: Any = None,
     port: int = 0,
     show: bool = True,
+    theme: str = "auto",
 ) -> Any:
     """Serve the page on this machine alone, until it is interrupted.
 
@@ -107,6 +108,8 @@ def serve(
         0 for any that is free.
     show : bool
         Whether to open a browser.
+    theme : {"auto", "light", "dark"}
+        As of `page`.
     """
-    made = partial(page, ds, requirements=requirements)
+    made = partial(page, ds, requirements=requirements, theme=theme)
     return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show)
