@@ -191,6 +191,7 @@ FOREIGN = {
     "filelock": {"lock"},
     "joblib": {"executors", "fleet", "member"},
     "param": {"views"},
+    "papermill": {"cli"},
     "psutil": {"executors", "fleet", "pool"},
     "pyarrow": {"export"},
     "sklearn": {"analysis"},
