@@ -133,6 +133,7 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
     explorer.locator(".chip", has_text="length 2 m, delay 4 steps").wait_for()
     mine = runs[(runs["length"] == 2.0) & (runs["delay"] == 4)]
     settled(page, "selected", len(mine))
+    explorer.locator(".run-card .title", has_text="Run ").wait_for()  # it moves what is below
     explorer.locator(".kinds-card").scroll_into_view_if_needed()
     row = explorer.locator(".kinds-card tr[data-row]", has_text="ArithmeticError")
     row.click()
