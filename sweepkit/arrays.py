@@ -131,7 +131,7 @@ class Arrays:
 
     def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
         """Whether a chunk of a variable is there."""
-        return self.root.joinpath(name, "c", *map(str, index)).exists()
+        return self.root.joinpath(name, "c", *map(str, index)).is_file()
 
     def read(self, name: str, box: Box, path: str) -> NDArray[Any]:
         """Values of a variable in a box, in memory's data type.
@@ -151,6 +151,17 @@ class Arrays:
                 "those again"
             ) from fault
         return values.astype(object) if values.dtype.kind in "UT" else values
+
+    def write(self, name: str, box: Box, values: NDArray[Any]) -> None:
+        """Write values to a box that covers whole chunks; a folder in a chunk's place goes."""
+        try:
+            self[name][box] = values
+        except IsADirectoryError:
+            inner = "/".join("*" * self[name].ndim)
+            for one in self.root.joinpath(name, "c").glob(inner):
+                if one.is_dir():
+                    shutil.rmtree(one)
+            self[name][box] = values
 
     # --- damage ---
 

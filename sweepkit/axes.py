@@ -40,6 +40,10 @@ def mend_axes(
     for name in found:
         copy, place = kept / name, root / name
         if _same_encoding(loads(copy / "zarr.json"), loads(place / "zarr.json")):
+            for one in (copy / "c").rglob("*"):
+                spot = place / one.relative_to(copy)
+                if one.is_file() and spot.is_dir():
+                    shutil.rmtree(spot)
             shutil.copytree(copy / "c", place / "c", dirs_exist_ok=True)
     for name, reason in damaged().items() if found else ():
         raise DamagedError(

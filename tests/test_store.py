@@ -222,6 +222,56 @@ def test_every_chunk_of_every_variable_may_be_damaged_and_is_made_good(full: str
             assert ds[one].equals(whole[one]), (name, one)
 
 
+def a_folder(chunk: Path) -> None:
+    chunk.unlink()
+    (chunk / "x").mkdir(parents=True)
+
+
+DAMAGES: tuple[Callable[[Path], Any], ...] = (
+    lambda chunk: chunk.write_bytes(b""),
+    lambda chunk: chunk.write_bytes(chunk.read_bytes()[:-1] + b"?"),
+    a_folder,
+    Path.unlink,
+)
+
+
+@pytest.mark.parametrize("spoil", DAMAGES)
+def test_statuses_that_cannot_be_read_are_lost_and_their_runs_run_again(
+    store: str, spoil: Callable[[Path], Any]
+) -> None:
+    sweep = sk.Sweep(lambda a: {"y": a * 10.0}, sk.grid(a=[1, 2, 3]), version="1")
+    run(sweep, store)
+    spoil(Path(store) / "status" / "c" / "0")
+    for _ in range(2):
+        ds = run(sweep, store).load()
+        assert ds["y"].values.tolist() == [10.0, 20.0, 30.0]
+        assert ds["status"].values.tolist() == [1, 1, 1]
+    assert sk.verify(store).empty
+
+
+def test_a_folder_in_the_place_of_a_chunk_is_a_lost_chunk(full: str) -> None:
+    whole = sk.open(full).load()
+    for name in ("y", "trace", "a"):
+        a_folder(next(one for one in (Path(full) / name / "c").rglob("*") if one.is_file()))
+    with pytest.raises(StoreError):
+        sk.open(full).load()
+    assert sk.verify(full)["reason"].tolist() == ["is missing"] * 3
+    ds = run(full_sweep(), full).load()
+    assert ds["y"].equals(whole["y"])
+    assert ds["trace"].equals(whole["trace"])
+    assert sk.verify(full).empty
+
+
+@pytest.mark.parametrize("empty", [[], np.array([]), np.zeros((0, 3)), np.zeros((3, 0))])
+def test_outputs_of_no_size_are_no_damage(store: str, empty: Any) -> None:
+    sweep = sk.Sweep(lambda i: {"y": empty, "z": i}, sk.grid(i=[0, 1, 2]), version="1")
+    for _ in range(2):
+        ds = run(sweep, store).load()
+        assert ds["y"].shape == (3, *np.shape(empty))
+        assert ds["attempts"].values.tolist() == [1, 1, 1]
+        assert sk.verify(store).empty
+
+
 # --- what is there already ---------------------------------------------------------------------
 
 

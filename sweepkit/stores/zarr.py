@@ -280,7 +280,7 @@ class ZarrStore:
             If the disk is full or gone; says how much is free.
         """
         with self._writing(f"variable {name!r}"):
-            self.arrays[name][box] = values
+            self.arrays.write(name, box, values)
 
     def _writing(self, what: str) -> AbstractContextManager[None]:
         return writing(self.path, what, self.beside)
