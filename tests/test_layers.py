@@ -88,6 +88,7 @@ RUNNING = {
     "streams",
     "sweep",
     "template",
+    "traits",
     "vectorized",
     "worker",
 }
