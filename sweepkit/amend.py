@@ -61,11 +61,13 @@ def damage(store: Store) -> list[Damage]:
     """
     store.peek()
     found = list(_damaged(store, thorough=True))
-    told = [*store.damaged_metadata().items(), *store.damaged_axes().items()]
     restored = [
         Damage(name, (), 0, "all of it; the next sk.run restores it", reason)
-        for name, reason in told
+        for name, reason in store.damaged_metadata().items()
     ]
+    for name, reason in store.damaged_axes().items():
+        way = "; the next sk.run restores it" if store.restorable(name) else ", to be put back"
+        restored.append(Damage(name, (), 0, f"all of it{way}", reason))
     rerun = [one for one in found if not _derived(store.layout, one.variable)]
     boxes = [[[part.start, part.stop] for part in one.box] for one in rerun]
     with suppress(OSError):

@@ -152,7 +152,8 @@ def _finders() -> Trait:
         return [sys.meta_path, sys.path_hooks] == expected
 
     def restore(_: bool) -> None:
-        for now, before, after in zip((sys.meta_path, sys.path_hooks), was, expected, strict=True):
+        here: tuple[list[Any], ...] = sys.meta_path, sys.path_hooks
+        for now, before, after in zip(here, was, expected, strict=True):
             came = [one for one in now if one not in before and _module_of(one) not in loaded]
             after[:] = [*before, *came]
         sys.meta_path, sys.path_hooks = lists
