@@ -61,11 +61,13 @@ def damage(store: Store) -> list[Damage]:
     """
     store.peek()
     found = list(_damaged(store, thorough=True))
-    told = [*store.damaged_metadata().items(), *store.damaged_axes().items()]
     restored = [
         Damage(name, (), 0, "all of it; the next sk.run restores it", reason)
-        for name, reason in told
+        for name, reason in store.damaged_metadata().items()
     ]
+    for name, reason in store.damaged_axes().items():
+        way = "; the next sk.run restores it" if store.restorable(name) else ", to be put back"
+        restored.append(Damage(name, (), 0, f"all of it{way}", reason))
     rerun = [one for one in found if not _derived(store.layout, one.variable)]
     boxes = [[[part.start, part.stop] for part in one.box] for one in rerun]
     with suppress(OSError):
@@ -76,8 +78,9 @@ def damage(store: Store) -> list[Damage]:
 def restore(store: Store) -> int:
     """Set runs that lost a value back to pending; returns how many there were.
 
-    Chunks that are gone are noticed here; those that are there and damaged are known from
-    :func:`damage`, which reads them.
+    Chunks that are gone are noticed here, and statuses that cannot be decoded, whose runs are then
+    pending; other chunks that are there and damaged are known from :func:`damage`, which reads
+    them.
     """
     noted: list[Box] = []
     with suppress(ValueError):
@@ -91,9 +94,9 @@ def restore(store: Store) -> int:
         readable = not _status_lost(store, box)
         try:
             status = store.read("status", box)
-        except StoreError:
-            if not hit:
-                raise
+        except StoreError as fault:
+            if not hit and isinstance(fault.__cause__, OSError | None):
+                raise  # not damaged: it cannot be reached now
             readable = False
             status = np.zeros([part.stop - part.start for part in box], dtype=np.int8)
         missing = list(_damaged_in(store, block, status, thorough=False))
@@ -176,7 +179,7 @@ def _damaged_in(
     done = status == Status.DONE
     unreadable: set[str] = set()
     for variable in _scalars_first(layout):
-        if variable.name == "status":
+        if variable.name == "status" or 0 in variable.shape:  # arrays of no size have no chunks
             continue
         if variable.name == "error":
             needed = np.isin(status, ENDED_BADLY)

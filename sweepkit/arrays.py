@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
-from sweepkit.files import loads, lost_chunks
+from sweepkit.axes import same_encoding
+from sweepkit.files import loads, lost_chunks, same_files
 from sweepkit.format1 import Variable, fill_value, stored, stored_name
 from sweepkit.protocols import StoreError
 from sweepkit.root import FAULTS, check_codecs, difference
@@ -131,7 +132,7 @@ class Arrays:
 
     def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
         """Whether a chunk of a variable is there."""
-        return self.root.joinpath(name, "c", *map(str, index)).exists()
+        return self.root.joinpath(name, "c", *map(str, index)).is_file()
 
     def read(self, name: str, box: Box, path: str) -> NDArray[Any]:
         """Values of a variable in a box, in memory's data type.
@@ -152,6 +153,17 @@ class Arrays:
             ) from fault
         return values.astype(object) if values.dtype.kind in "UT" else values
 
+    def write(self, name: str, box: Box, values: NDArray[Any]) -> None:
+        """Write values to a box that covers whole chunks; a folder in a chunk's place goes."""
+        try:
+            self[name][box] = values
+        except IsADirectoryError:
+            inner = "/".join("*" * self[name].ndim)
+            for one in self.root.joinpath(name, "c").glob(inner):
+                if one.is_dir():
+                    shutil.rmtree(one)
+            self[name][box] = values
+
     # --- damage ---
 
     def damaged_axes(self, names: list[str], path: str) -> dict[str, str]:
@@ -166,6 +178,28 @@ class Arrays:
             else:
                 if lost_chunks(self.root / name, self.metadata[name]):
                     found[name] = "is missing"
+        return found
+
+    def changed_axes(self, names: Iterable[str], kept: Path) -> dict[str, str]:
+        """Coordinates that can be read and say otherwise than their copies, with that in words.
+
+        A copy may be shorter, of before a growth.
+        """
+        found, copies = {}, Arrays(kept)
+        for name in names:
+            place, copy = self.root / name, kept / name
+            if not same_encoding(loads(place / "zarr.json"), loads(copy / "zarr.json")):
+                continue
+            if same_files(place / "c", copy / "c"):
+                continue
+            try:
+                values, then = (np.asarray(one[name][...]) for one in (self, copies))
+                n = min(len(values), len(then))
+                same = np.array_equal(values[:n], then[:n])
+            except FAULTS:  # damaged, which is told elsewhere
+                continue
+            if not same:
+                found[name] = f"was changed since it was committed: it differs from its copy {copy}"
         return found
 
     def damaged_metadata(self) -> dict[str, str]:

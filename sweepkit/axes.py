@@ -8,10 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sweepkit.files import loads, same_files
+from sweepkit.files import loads, lost_chunks, same_files
 from sweepkit.root import DamagedError
 
-__all__ = ["keep_axes", "mend_axes"]
+__all__ = ["RESTORED", "keep_axes", "mend_axes", "same_encoding", "way_back"]
+
+RESTORED = "the next sk.run restores it from its copy"
 
 
 def keep_axes(root: Path, beside: Path, names: Iterable[str]) -> None:
@@ -26,29 +28,58 @@ def keep_axes(root: Path, beside: Path, names: Iterable[str]) -> None:
 
 
 def mend_axes(
-    root: Path, beside: Path, names: Iterable[str], damaged: Callable[[], Mapping[str, str]]
+    root: Path,
+    beside: Path,
+    names: Iterable[str],
+    damaged: Callable[[], Mapping[str, str]],
+    changed: Callable[[], Mapping[str, str]],
 ) -> None:
     """Put copies of coordinates in the place of those that are damaged, then keep copies.
 
     Raises
     ------
     DamagedError
-        If a damaged coordinate has no copy.
+        If a damaged coordinate has no copy, or one was changed since it was copied.
     """
     kept = beside / "axes"
     found = damaged()
     for name in found:
         copy, place = kept / name, root / name
-        if _same_encoding(loads(copy / "zarr.json"), loads(place / "zarr.json")):
+        alike = same_encoding(loads(copy / "zarr.json"), loads(place / "zarr.json"))
+        if alike and (copy / "c").is_dir():
+            for one in (copy / "c").rglob("*"):
+                spot = place / one.relative_to(copy)
+                if one.is_file() and spot.is_dir():
+                    shutil.rmtree(spot)
             shutil.copytree(copy / "c", place / "c", dirs_exist_ok=True)
     for name, reason in damaged().items() if found else ():
+        raise DamagedError(f"{root}: coordinate {name!r} {reason}; {way_back(root, beside, name)}")
+    for name, reason in changed().items():
         raise DamagedError(
-            f"{root}: coordinate {name!r} {reason}; there is no copy of it in {kept}, so "
-            f"take {root / name} from a copy of the store"
+            f"{root}: coordinate {name!r} {reason}: with it, values of runs would stand at other "
+            f"points. Put the copy in the place of {root / name}; if the change is meant, remove "
+            "the copy"
         )
     keep_axes(root, beside, names)
 
 
-def _same_encoding(a: Any, b: Any) -> bool:
+def way_back(root: Path, beside: Path, name: str) -> str:
+    """Where a coordinate that is damaged may come from."""
+    copy, metadata = beside / "axes" / name, loads(root / name / "zarr.json")
+    known = loads(copy / "zarr.json")
+    if (
+        known is not None
+        and not lost_chunks(copy, known)
+        and (metadata is None or same_encoding(known, metadata))
+    ):
+        return RESTORED
+    return (
+        f"there is no whole copy of it in {copy.parent}, so take {root / name} from a copy of the "
+        "store"
+    )
+
+
+def same_encoding(a: Any, b: Any) -> bool:
+    """Whether chunks of two arrays are encoded alike, by their metadata."""
     words = ("data_type", "chunk_grid", "codecs", "fill_value")
     return a is not None and b is not None and all(a.get(word) == b.get(word) for word in words)

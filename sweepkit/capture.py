@@ -6,6 +6,7 @@ import contextlib
 import io
 import linecache
 import os
+import re
 import sys
 import threading
 import traceback
@@ -26,6 +27,9 @@ __all__ = [
     "routed_prints",
     "told",
 ]
+
+CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
+"""Characters that steer a terminal, or that some readers of text stop at."""
 
 HEAD = 8_192
 TAIL = 24_576
@@ -92,8 +96,8 @@ def told(exception: BaseException) -> tuple[str, str]:
 
 
 def one_line(text: str) -> str:
-    """Text on one line of at most 300 characters that can be encoded."""
-    line = " ".join(text.split())
+    """Text on one line of at most 300 characters that can be encoded and shown anywhere."""
+    line = CONTROL.sub(lambda one: f"\\x{ord(one[0]):02x}", " ".join(text.split()))
     line = line if len(line) <= 300 else f"{line[:297]}..."
     return line.encode(errors="backslashreplace").decode()
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.capture import CHANGED, UNSETTLED, Capture, capped, one_line, printed, told
-from sweepkit.containment import Pristine, Surroundings, seed_globals, shown_warnings
+from sweepkit.containment import Surroundings, seed_globals, shown_warnings
 from sweepkit.grid import Grid
 from sweepkit.outputs import Collector, Output
 from sweepkit.parameters import Parameter
@@ -24,6 +24,7 @@ from sweepkit.protocols import Result
 from sweepkit.simulator import Call
 from sweepkit.status import Status
 from sweepkit.streams import generators, run_keys, seeds
+from sweepkit.traits import Pristine
 from sweepkit.vectorized import Vectorized
 
 __all__ = ["Claim", "Station", "Task", "evaluate"]

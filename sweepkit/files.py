@@ -126,7 +126,7 @@ def lost_chunks(folder: Path, metadata: Mapping[str, Any]) -> list[Path]:
     extents = metadata["chunk_grid"]["configuration"]["chunk_shape"]
     counts = [-(-n // e) for n, e in zip(metadata["shape"], extents, strict=True)]
     chunks = (folder.joinpath("c", *map(str, at)) for at in product(*map(range, counts)))
-    return [one for one in chunks if not one.exists()]
+    return [one for one in chunks if not one.is_file()]
 
 
 def read_bytes(path: Path) -> bytes | None:

@@ -30,8 +30,9 @@ def held(root: Path, beside: Path) -> Iterator[None]:
     UnwritableError
         If nothing can be written there.
     """
-    made = _missing(beside)
+    made: list[Path] = []
     try:
+        made = _missing(beside)
         beside.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(beside / "lock", timeout=0)
         lock.acquire()

@@ -479,6 +479,8 @@ def _seen(name: str, value: Any, said: Output | None) -> _Seen:
             if dim in getattr(value, "coords", ()):
                 coords[dim] = _carried(dim, value.coords[dim].values)
         value = value.values
+    elif hasattr(value, "index") and hasattr(value, "iloc"):
+        _check_unlabelled(name, value)
     array, dtype = _plain(name, value)
     if said is not None and said.dims is not None and (said.dims or said.size):
         if dims is not None and set(dims) == set(said.dims) and dims != said.dims:
@@ -502,6 +504,17 @@ def _seen(name: str, value: Any, said: Output | None) -> _Seen:
     if said is not None and said.dtype is not None and said.dtype != dtype:
         array, dtype = _as_declared(name, array, dtype, said.dtype), said.dtype
     return _Seen(array, dtype, dims, pad, length, attrs, coords)
+
+
+def _check_unlabelled(name: str, series: Any) -> None:
+    """Refuse a Series whose index says more than its places: it would be lost."""
+    index = series.index
+    if type(index).__name__ != "RangeIndex" or (index.start, index.step) != (0, 1):
+        raise Misfit(
+            f"output {name!r} is a {_type_name(series)} with an index, which would be lost; return "
+            "series.to_xarray() to keep it, dict(series) for outputs of these names, or "
+            "series.to_numpy() for the values alone"
+        )
 
 
 def _as_declared(name: str, array: NDArray[Any], given: str, wanted: str) -> NDArray[Any]:

@@ -271,7 +271,10 @@ class Store(Protocol):
         """Whether a chunk of a variable is there."""
 
     def damaged_axes(self) -> dict[str, str]:
-        """Coordinates that cannot be read, each with what is wrong with it."""
+        """Coordinates that cannot be read or were changed, each with what is wrong with it."""
+
+    def restorable(self, name: str) -> bool:
+        """Whether a coordinate that cannot be read is restored by who opens the store to write."""
 
     def damaged_metadata(self) -> dict[str, str]:
         """Variables whose metadata are not as committed, each with what is wrong with it."""

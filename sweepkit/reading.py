@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.axes import way_back
 from sweepkit.files import lost_chunks, read_bytes
 from sweepkit.format1 import ATTRIBUTE, KEEPING, RESERVED
 from sweepkit.formulas import derived, lengths_of, run_dims_of, with_derived
@@ -178,7 +179,7 @@ def _present(path: str) -> str:
         return path
     kept = side_folder(Path(path).absolute())
     aside = kept / "replaced"
-    waiting = (kept / "rewrite-ready").exists() and (aside / "zarr.json").exists()
+    waiting = all(map(os.path.exists, (kept / "rewrite-ready", aside / "zarr.json")))
     return str(aside) if waiting else path
 
 
@@ -230,8 +231,8 @@ def _check_coordinates(path: str, root: Mapping[str, Any]) -> None:
     for name in names:
         for lost in lost_chunks(Path(path, name), root["consolidated_metadata"]["metadata"][name]):
             raise DamagedError(
-                f"{path}: coordinate {name!r} lost a chunk, {lost}; the next sk.run restores it "
-                "from its copy"
+                f"{path}: coordinate {name!r} lost a chunk, {lost}; "
+                f"{way_back(Path(path), side_folder(Path(path).absolute()), name)}"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Mapping
@@ -85,6 +86,8 @@ def root_bytes(root: Path) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as fault:
+        if fault.errno == errno.ENAMETOOLONG:
+            return None
         raise DamagedError(
             f"{root}: zarr.json cannot be read: {fault.strerror or fault}; mend its permissions "
             "or the disk"

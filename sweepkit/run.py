@@ -463,6 +463,7 @@ class Session:
             return
         self.store.open()
         declaration = self.store.declaration
+        restore(self.store)  # before anything reads statuses, which may be damaged
         found, stale, relabelled = self._meet(declaration)
         fresh = self.sweep.declaration()
         if any(declaration[word] != fresh[word] for word in ("masks", "derived")) or any(
@@ -635,7 +636,6 @@ class Session:
         """Set runs that are to be tried again back to pending, on disk, and count what is."""
         layout = self.store.layout
         self.total = 0
-        restore(self.store)
         for block in range(layout.n_blocks):
             box = layout.box(block)
             status = self.store.read("status", box)

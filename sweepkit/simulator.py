@@ -31,15 +31,23 @@ UNSETTLING = frozenset(
         "Thread",
         "ThreadPoolExecutor",
         "Timer",
+        "addHandler",
         "alarm",
+        "basicConfig",
         "disable",
+        "fesetround",
         "getcontext",
+        "meta_path",
         "nice",
+        "path_hooks",
         "prlimit",
         "pthread_sigmask",
         "sched_setaffinity",
+        "setLevel",
+        "set_int_max_str_digits",
         "set_printoptions",
         "set_threshold",
+        "setbufsize",
         "setcontext",
         "setdefaulttimeout",
         "setegid",
@@ -50,8 +58,10 @@ UNSETTLING = frozenset(
         "setprofile",
         "setrecursionlimit",
         "setrlimit",
+        "setswitchinterval",
         "settrace",
         "siginterrupt",
+        "stack_size",
         "start_new_thread",
         "umask",
     }
@@ -262,23 +272,43 @@ def uses_global_random(function: object) -> bool:
 def patchable(function: object) -> tuple[tuple[str, str], ...]:
     """Attributes of modules that a simulator's code might set, as in ``math.pi = 3``.
 
-    They are looked at after each run; most simulators set none, which costs nothing.
+    They are looked at after each run; most simulators set none, which costs nothing. Functions
+    within a function count as its code, and modules may be named in any way that it spells out.
     """
     scope = getattr(inspect.unwrap(function) if callable(function) else None, "__globals__", {})
     found: set[tuple[str, str]] = set()
     for code in _codes(function, set()):
-        names = {
-            one.argval
-            for one in dis.get_instructions(code)
-            if one.opname in ("STORE_ATTR", "DELETE_ATTR")
-        }
-        if {"setattr", "delattr"} & set(code.co_names):
-            names |= {one for one in code.co_consts if isinstance(one, str)}
-        for reached in code.co_names if names else ():
+        inside = list(_nested(code))
+        names = set().union(*map(_set_attributes, inside))
+        for reached in set().union(*map(_spelled, inside)) if names else ():
             module = scope.get(reached, sys.modules.get(reached))
             if isinstance(module, types.ModuleType):
                 found |= {(module.__name__, name) for name in names}
     return tuple(sorted(found))
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code and those of the functions in it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield from _nested(one)
+
+
+def _set_attributes(code: types.CodeType) -> set[str]:
+    setting = ("STORE_ATTR", "DELETE_ATTR")
+    names = {one.argval for one in dis.get_instructions(code) if one.opname in setting}
+    if {"setattr", "delattr"} & set(code.co_names):
+        names |= {one for one in code.co_consts if isinstance(one, str)}
+    return names
+
+
+def _spelled(code: types.CodeType) -> set[str]:
+    """What may be the name of a module; as a text, only where modules are looked up by one."""
+    names = {*code.co_names, *code.co_freevars, *code.co_cellvars}
+    if {"import_module", "__import__", "modules"} & names:
+        names |= {one for one in code.co_consts if isinstance(one, str)}
+    return names
 
 
 def unsettles(function: object) -> bool:

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,10 +39,12 @@ Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 def stamp(path: str) -> Stamp:
-    """What tells a file from the one that replaces it; None where there is none."""
+    """What tells a file from the one that replaces it; None where there is none, or a folder."""
     try:
         told = os.stat(path)
     except OSError:
+        return None
+    if S_ISDIR(told.st_mode):
         return None
     return told.st_ino, told.st_mtime_ns, told.st_size
 
@@ -189,7 +192,7 @@ class Stored:
         DamagedError
             If one is missing; names the file, the variable and the runs.
         """
-        if not needed.any():
+        if not needed.any() or 0 in self.shape:  # an array of no size has no chunks
             return
         own = (0,) * (len(self.shape) - len(box))
         first = [part.start // e for part, e in zip(box, self.extents, strict=False)]
@@ -200,7 +203,7 @@ class Stored:
             )
         for at in np.argwhere(needed):
             index = tuple(int(a + f) for a, f in zip(at, first, strict=True))
-            if not os.path.exists(self.chunk((*index, *own))):
+            if not os.path.isfile(self.chunk((*index, *own))):
                 self.place.check(self.name)
                 raise self.lost(index, own)
 
@@ -281,7 +284,7 @@ class Statuses:
         self._confirmed |= stamps
 
     def _check_never_written(self, index: Index) -> None:
-        if any(os.path.exists(one.chunk(index)) for one in self._witnesses) and not os.path.exists(
+        if any(os.path.isfile(one.chunk(index)) for one in self._witnesses) and not os.path.isfile(
             self.stored.chunk(index)
         ):
             raise self.stored.lost(index)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from sweepkit.capture import FileCapture, remember_sources
-from sweepkit.containment import Pristine, Trait
 from sweepkit.evaluate import Station, Task, evaluate
 from sweepkit.protocols import Result
 from sweepkit.setup import SetupError, prepared
+from sweepkit.traits import Pristine, Trait
 
 __all__ = ["CLAIM_BYTES", "STACK_SIGNAL", "serve"]
 

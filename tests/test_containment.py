@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import decimal
 import gc
+import importlib
 import json
 import locale
+import logging
 import os
+import platform
 import resource
 import signal
 import socket
@@ -23,9 +27,10 @@ import pytest
 import sweepkit as sk
 from sweepkit import fleet
 from sweepkit.capture import TextCapture
-from sweepkit.containment import Pristine, Surroundings, Trait, kept_surroundings
+from sweepkit.containment import Surroundings, kept_surroundings
 from sweepkit.evaluate import Station, Task, evaluate
 from sweepkit.simulator import unsettles
+from sweepkit.traits import Pristine, Trait
 
 
 def limit_files() -> None:
@@ -49,6 +54,13 @@ def replace_a_module() -> None:
     sys.modules["decimal"] = sys.modules["json"]
 
 
+UPWARD = 0x800 if platform.machine() in ("x86_64", "AMD64") else 0x400000
+
+
+class Finder:
+    """Finds nothing."""
+
+
 CHANGES: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("resource limits", limit_files),
     ("umask", lambda: os.umask(0o777)),
@@ -66,6 +78,19 @@ CHANGES: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("tracing", lambda: sys.setprofile(lambda *_: None)),
     ("numpy's print options", lambda: np.set_printoptions(precision=2)),
     ("processors", lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])),
+    ("logging", lambda: logging.disable(50)),
+    ("logging", lambda: logging.root.setLevel(5)),
+    ("logging", lambda: logging.root.addHandler(logging.NullHandler())),
+    ("switch interval", lambda: sys.setswitchinterval(0.5)),
+    ("digits of integers", lambda: sys.set_int_max_str_digits(0)),
+    ("size of threads' stacks", lambda: threading.stack_size(1 << 20)),
+    ("numpy's buffer size", lambda: np.setbufsize(1600)),
+    ("floating-point rounding", lambda: ctypes.CDLL(None).fesetround(UPWARD)),
+    ("finders of modules", lambda: sys.meta_path.insert(0, Finder)),
+    ("finders of modules", sys.path_hooks.clear),
+    ("sys.path", lambda: sys.path.insert(0, "/of/a/model")),
+    ("sys.path", lambda: sys.path.append("/of/a/model")),
+    ("sys.path", lambda: setattr(sys, "path", [])),
     ("sys.path", sys.path.clear),
     ("sys.path", sys.path.reverse),
     ("sys.modules", forget_a_module),
@@ -90,14 +115,24 @@ def test_a_locale_is_restored() -> None:
     assert locale.setlocale(locale.LC_ALL) == before
 
 
-def test_what_is_added_to_the_search_path_is_left() -> None:
+@pytest.mark.parametrize("place", [0, 10**6])
+def test_a_folder_that_a_module_came_from_is_left_in_the_search_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    (tmp_path / "model_of_a_run.py").write_text("")
     pristine, before = Pristine(), list(sys.path)
+    monkeypatch.setattr(sys, "path", sys.path)
     try:
-        sys.path.insert(0, "/of/a/model")
-        sys.path.append("/of/another")
-        assert pristine.restore() == ([], [])
+        for _ in range(2):
+            sys.path.insert(place, str(tmp_path))
+            sys.path.insert(place, "/of/nothing")
+            importlib.import_module("model_of_a_run")
+            assert pristine.restore() == (["sys.path"], [])
+            both = [str(tmp_path), *before], [*before, str(tmp_path)]
+            assert sys.path == both[bool(place)]
     finally:
         sys.path[:] = before
+        sys.modules.pop("model_of_a_run", None)
 
 
 def test_a_timer_of_the_caller_goes_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import sys
@@ -165,6 +166,18 @@ def test_only_what_a_simulator_might_set_is_watched() -> None:
             self.mass = np.pi
             return random.gauss(0, 1)
 
+    def sets_in_a_lambda(i: int) -> None:
+        import json
+
+        change = lambda one: setattr(json, "dumps", one)  # noqa: E731
+        change(max)
+
+    def sets_what_it_looks_up(i: int) -> None:
+        module = importlib.import_module("json")
+        module.dumps = max  # type: ignore[attr-defined]
+
+    assert ("json", "dumps") in patchable(sets_in_a_lambda)
+    assert ("json", "dumps") in patchable(sets_what_it_looks_up)
     assert patchable(sets) == (("random", "gauss"),)
     assert ("random", "gauss") in patchable(sets_by_name)
     assert patchable(uses) == ()
@@ -204,3 +217,4 @@ def test_an_error_is_one_line_of_at_most_300_characters() -> None:
     assert one_line("a\nb\t c") == "a b c"
     assert len(one_line("x" * 1000)) == 300
     assert one_line("\ud800") == "\\ud800"
+    assert one_line("\x1b[31mred\0\x9b") == "\\x1b[31mred\\x00\\x9b"

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "sweepkit"
 
 FLOOR = {
     "arithmetic",
+    "axes",
     "cards",
     "expressions",
     "files",
@@ -32,7 +33,6 @@ FLOOR = {
 RUNNING = {
     "amend",
     "arrays",
-    "axes",
     "batchwise",
     "blocks",
     "bytecode",
@@ -88,6 +88,7 @@ RUNNING = {
     "streams",
     "sweep",
     "template",
+    "traits",
     "vectorized",
     "worker",
 }

@@ -226,6 +226,11 @@ def test_values_of_every_type_are_kept_as_they_are(value: Any, dtype: str, store
             [datetime.datetime(2020, 1, 1), datetime.timedelta(1)],
             "output 'a' is a list of mixed types (datetime, timedelta)",
         ),
+        (
+            pd.Series([1, 2], ["b", "a"]),
+            "output 'a' is a pandas.Series with an index, which would be lost; return series.to_x",
+        ),
+        (pd.Series([1, 2], [1, 2]), "with an index, which would be lost"),
         (pd.date_range("2020", periods=2, tz="UTC"), "output 'a' carries a time zone"),
         (("x", None), "output 'a' is a tuple of mixed types (NoneType, str)"),
         ([2**53 + 1, 0.5], f"output 'a' holds {2**53 + 1} beside other numbers, and no type holds"),

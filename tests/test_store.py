@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import warnings
 from collections.abc import Callable
@@ -222,6 +223,80 @@ def test_every_chunk_of_every_variable_may_be_damaged_and_is_made_good(full: str
             assert ds[one].equals(whole[one]), (name, one)
 
 
+def a_folder(chunk: Path) -> None:
+    chunk.unlink()
+    (chunk / "x").mkdir(parents=True)
+
+
+DAMAGES: tuple[Callable[[Path], Any], ...] = (
+    lambda chunk: chunk.write_bytes(b""),
+    lambda chunk: chunk.write_bytes(chunk.read_bytes()[:-1] + b"?"),
+    a_folder,
+    Path.unlink,
+)
+
+
+@pytest.mark.parametrize("spoil", DAMAGES)
+def test_statuses_that_cannot_be_read_are_lost_and_their_runs_run_again(
+    store: str, spoil: Callable[[Path], Any]
+) -> None:
+    sweep = sk.Sweep(lambda a: {"y": a * 10.0}, sk.grid(a=[1, 2, 3]), version="1")
+    run(sweep, store)
+    spoil(Path(store) / "status" / "c" / "0")
+    for _ in range(2):
+        ds = run(sweep, store).load()
+        assert ds["y"].values.tolist() == [10.0, 20.0, 30.0]
+        assert ds["status"].values.tolist() == [1, 1, 1]
+    assert sk.verify(store).empty
+
+
+def test_a_folder_in_the_place_of_a_chunk_is_a_lost_chunk(full: str) -> None:
+    whole = sk.open(full).load()
+    for name in ("y", "trace", "a"):
+        a_folder(next(one for one in (Path(full) / name / "c").rglob("*") if one.is_file()))
+    with pytest.raises(StoreError):
+        sk.open(full).load()
+    assert sk.verify(full)["reason"].tolist() == ["is missing"] * 3
+    ds = run(full_sweep(), full).load()
+    assert ds["y"].equals(whole["y"])
+    assert ds["trace"].equals(whole["trace"])
+    assert sk.verify(full).empty
+
+
+def test_an_axis_that_was_rewritten_is_told(full: str) -> None:
+    axis = zarr.open_array(f"{full}/a", mode="r+")
+    axis[:] = np.array([3, 2, 1, 0])
+    assert sk.verify(full)["variable"].tolist() == ["a"]
+    with pytest.raises(StoreError, match=r"'a' was changed since it was committed.*its copy"):
+        run(full_sweep(), full)
+    axis[:] = np.array([0, 1, 2, 3])
+    assert run(full_sweep(range(6)), full).sizes["a"] == 6
+    assert sk.verify(full).empty
+    shutil.rmtree(full)
+    assert run(full_sweep((3, 2, 1, 0)), full)["a"].values.tolist() == [3, 2, 1, 0]
+    assert run(full_sweep((3, 2, 1, 0)), full).sizes["a"] == 4
+
+
+def test_an_axis_lost_with_its_copy_is_not_promised_back(full: str) -> None:
+    shutil.rmtree(f"{full}/a/c")
+    with pytest.raises(StoreError, match=r"sk\.run restores it from its copy"):
+        sk.open(full)
+    shutil.rmtree(f"{full}.sweepkit/axes/a/c")
+    for attempt in (lambda: sk.open(full), lambda: run(full_sweep(), full)):
+        with pytest.raises(StoreError, match=r"no whole copy of it in .*from a copy of the store"):
+            attempt()
+
+
+@pytest.mark.parametrize("empty", [[], np.array([]), np.zeros((0, 3)), np.zeros((3, 0))])
+def test_outputs_of_no_size_are_no_damage(store: str, empty: Any) -> None:
+    sweep = sk.Sweep(lambda i: {"y": empty, "z": i}, sk.grid(i=[0, 1, 2]), version="1")
+    for _ in range(2):
+        ds = run(sweep, store).load()
+        assert ds["y"].shape == (3, *np.shape(empty))
+        assert ds["attempts"].values.tolist() == [1, 1, 1]
+        assert sk.verify(store).empty
+
+
 # --- what is there already ---------------------------------------------------------------------
 
 
@@ -267,6 +342,17 @@ def test_a_path_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         run(full_sweep(), str(tmp_path / "file" / "a.zarr"))
+
+
+def test_a_name_that_is_too_long_and_a_link_to_nowhere_are_told(tmp_path: Path) -> None:
+    for n in (250, 300):
+        with pytest.raises(StoreError, match="cannot be written: File name too long; choose"):
+            run(full_sweep(), str(tmp_path / ("x" * n)))
+        with pytest.raises(StoreError, match="holds no sweep"):
+            sk.open(tmp_path / ("x" * n))
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(StoreError, match="link is a link to nowhere, which is not there"):
+        run(full_sweep(), str(tmp_path / "link"))
 
 
 def test_missing_folders_on_the_way_are_made(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from joblib.parallel import get_active_backend
 
 from sweepkit.capture import TextCapture, remember_sources, routed_prints
-from sweepkit.containment import Pristine, kept_surroundings
+from sweepkit.containment import kept_surroundings
 from sweepkit.digest import digest_of
 from sweepkit.evaluate import STOP, Station, Task, evaluate
 from sweepkit.fleet import PREFETCH, RECYCLE_BYTES, TICK, Fleet, pickled
@@ -27,6 +27,7 @@ from sweepkit.keeper import descendants
 from sweepkit.premises import Premises
 from sweepkit.protocols import Batch, Crew, Outcome, Result, Share, everyone
 from sweepkit.setup import prepared
+from sweepkit.traits import Pristine
 
 __all__ = ["JoblibExecutor"]
 
@@ -259,9 +260,7 @@ class _Threads:
 
     def _evaluate(self, batch: Batch) -> Any:
         capture = TextCapture()
-        station = Station(
-            capture, contained=False, scratch=self._scratch, handed=self._handed()
-        )
+        station = Station(capture, contained=False, scratch=self._scratch, handed=self._handed())
         self._stop.append(station)
         self._route(capture)
         try:

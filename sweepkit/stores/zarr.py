@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.arrays import Arrays, writing
-from sweepkit.axes import keep_axes, mend_axes
+from sweepkit.axes import RESTORED, keep_axes, mend_axes, way_back
 from sweepkit.commit import (
     composed,
     is_group,
@@ -97,6 +97,11 @@ class ZarrStore:
 
     def exists(self) -> bool:
         """Whether a layout was committed here."""
+        if self.root.is_symlink() and not self.root.exists():
+            raise StoreError(
+                f"{self.path} is a link to {os.readlink(self.root)}, which is not there; remove "
+                "the link or choose another path"
+            )
         self._finish_swap()
         mend_root(self.root, self.beside)
         if (self.root / "zarr.json").exists():
@@ -122,6 +127,7 @@ class ZarrStore:
     ) -> None:
         """Make the arrays, then commit the layout by the root, last."""
         self.layout = layout
+        shutil.rmtree(self.beside / "axes", ignore_errors=True)  # of a store that is gone
         self.root.mkdir(parents=True, exist_ok=True)
         for one in parameters:
             self._make_coordinate(one)
@@ -202,7 +208,8 @@ class ZarrStore:
         """
         mend_root(self.root, self.beside)
         root = read_root(self.root, self.beside)
-        if loads(self.beside / "root.json") != root:  # of before a swap, or never committed
+        own_copy = loads(self.beside / "root.json") == root
+        if not own_copy:  # of before a swap, or never committed
             with suppress(OSError):
                 replace_file(self.beside / "root.json", json.dumps(root))
         self.attributes = root["attributes"]
@@ -220,7 +227,8 @@ class ZarrStore:
             partial.unlink(missing_ok=True)  # left by a writer that was killed
         self.arrays.committed(own)
         self.layout = self._committed_layout()
-        mend_axes(self.root, self.beside, self._axes(), self.damaged_axes)
+        changed = self._changed_axes if own_copy else dict
+        mend_axes(self.root, self.beside, self._axes(), self._unreadable_axes, changed)
         self.arrays.forget()
         listed = {n: said for n, said in committed.items() if "/" in n}
         if listed != self._listed() or CHECKSUM not in root["consolidated_metadata"]:
@@ -229,9 +237,22 @@ class ZarrStore:
     def _axes(self) -> list[str]:
         return [said["name"] for said in self.declaration["parameters"]]
 
-    def damaged_axes(self) -> dict[str, str]:
-        """Coordinates that cannot be read, each with what is wrong with it."""
+    def _unreadable_axes(self) -> dict[str, str]:
         return self.arrays.damaged_axes(self._axes(), self.path)
+
+    def damaged_axes(self) -> dict[str, str]:
+        """Coordinates that cannot be read or were changed, each with what is wrong with it."""
+        found = self._unreadable_axes()
+        own_copy = loads(self.beside / "root.json") == loads(self.root / "zarr.json")
+        return {**(self._changed_axes() if own_copy else {}), **found}
+
+    def _changed_axes(self) -> dict[str, str]:
+        return self.arrays.changed_axes(self._axes(), self.beside / "axes")
+
+    def restorable(self, name: str) -> bool:
+        """Whether a coordinate that cannot be read is restored by who opens the store to write."""
+        unreadable = name in self._unreadable_axes()
+        return unreadable and way_back(self.root, self.beside, name) == RESTORED
 
     def damaged_metadata(self) -> dict[str, str]:
         """Variables whose metadata are not as committed, each with what is wrong with it."""
@@ -280,7 +301,7 @@ class ZarrStore:
             If the disk is full or gone; says how much is free.
         """
         with self._writing(f"variable {name!r}"):
-            self.arrays[name][box] = values
+            self.arrays.write(name, box, values)
 
     def _writing(self, what: str) -> AbstractContextManager[None]:
         return writing(self.path, what, self.beside)
