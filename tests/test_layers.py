@@ -132,6 +132,7 @@ SHARED = {
         "counts",
         "intervals",
         "lattice",
+        "limits",
         "nominal",
         "outcomes",
         "peeling",
