@@ -269,6 +269,7 @@ def _made_parameter(said: Mapping[str, Any], objects: Mapping[str, Any]) -> Para
         said.get("units"),
         said.get("long_name"),
         said.get("weights"),
+        sampled=said.get("sampled"),
     )
     if "objects" not in said:
         return made

@@ -198,6 +198,7 @@ def axis(said: Mapping[str, Any], values: NDArray[Any]) -> Parameter:
         said.get("long_name"),
         said.get("weights"),
         tuple(values.tolist()) if said["kind"] == "label" else None,
+        said.get("sampled"),
     )
 
 

@@ -621,6 +621,8 @@ def paired(
     -------
     Grid
         One point for each position along ``dim``, to be run as it is or crossed with others.
+        Analyses take listed points as all there are; points that stand for a space between them
+        are drawn by :func:`latin_hypercube` or :func:`sobol`.
 
     Raises
     ------

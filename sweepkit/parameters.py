@@ -48,6 +48,7 @@ class Values:
     long_name: str | None = None
     dims: tuple[str, ...] | None = None
     weights: str | None = None
+    sampled: str | None = None
 
 
 def design(
@@ -170,6 +171,9 @@ class Parameter:
         See :func:`values`.
     objects : tuple or None
         What the simulator gets in place of each label.
+    sampled : str or None
+        How the values were drawn from a space that they stand for; None where they are listed,
+        so that they are all there are.
     """
 
     name: str
@@ -180,6 +184,7 @@ class Parameter:
     long_name: str | None = None
     weights: str | None = None
     objects: tuple[Any, ...] | None = field(default=None, repr=False)
+    sampled: str | None = None
 
     @property
     def dim(self) -> str:
@@ -204,6 +209,7 @@ class Parameter:
             "units": self.units,
             "long_name": self.long_name,
             "weights": self.weights,
+            "sampled": self.sampled,
         }
         return {name: text for name, text in said.items() if text is not None}
 
@@ -342,7 +348,9 @@ def parameter(name: object, given: Any) -> Parameter:
     for word, text in (("units", units), ("long_name", long_name)):
         if text is not None and not isinstance(text, str):
             raise TypeError(f"{word} of parameter {name!r} is {text!r}; give a string")
-    return Parameter(name, array, dims, said.role, units, long_name, said.weights, objects)
+    return Parameter(
+        name, array, dims, said.role, units, long_name, said.weights, objects, said.sampled
+    )
 
 
 def said_of(given: Any) -> Values:
@@ -356,13 +364,14 @@ def said_of(given: Any) -> Values:
     if not isinstance(attrs, Mapping):
         return said
     role = attrs.get("role") if said.data is given else None
-    weights = attrs.get("weights")
+    weights, sampled = attrs.get("weights"), attrs.get("sampled")
     return replace(
         said,
         role=role if role in ROLES else said.role,
         units=attrs.get("units") if said.units is None else said.units,
         long_name=attrs.get("long_name") if said.long_name is None else said.long_name,
         weights=weights if said.weights is None and weights in WEIGHTS else said.weights,
+        sampled=sampled if said.sampled is None and isinstance(sampled, str) else said.sampled,
     )
 
 

@@ -222,8 +222,9 @@ def _equal(a: Parameter, b: Parameter) -> bool:
 def _extended(old: Parameter, one: Parameter, new: NDArray[np.intp]) -> Parameter:
     """A stored axis with the new values behind its own; roles, units and labels as declared now."""
     base = replace(
-        old, role=one.role, units=one.units, long_name=one.long_name, weights=one.weights
-    )
+        old, role=one.role, units=one.units, long_name=one.long_name, weights=one.weights,
+        sampled=one.sampled,
+    )  # fmt: skip
     if not len(new):
         return base
     tail = one.take(new).values

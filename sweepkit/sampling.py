@@ -78,7 +78,7 @@ def latin_hypercube(
         )
         for batch in range(batches)
     ]
-    return _sampled(space, np.concatenate(draws), dim)
+    return _sampled(space, np.concatenate(draws), dim, "latin hypercube")
 
 
 def sobol(
@@ -125,7 +125,7 @@ def sobol(
     _check_whole("seed", seed, 0)
     engine = qmc.Sobol(d=max(len(space), 1), scramble=True, rng=np.random.default_rng(seed))
     exponent = max(int(size) - 1, 0).bit_length()  # whole powers of two draw without a warning
-    return _sampled(space, engine.random_base2(exponent)[:size], dim)
+    return _sampled(space, engine.random_base2(exponent)[:size], dim, "sobol")
 
 
 def _check_whole(word: str, number: object, least: int) -> None:
@@ -136,7 +136,7 @@ def _check_whole(word: str, number: object, least: int) -> None:
         )
 
 
-def _sampled(space: Mapping[str, Any], unit: NDArray[np.float64], dim: str) -> Grid:
+def _sampled(space: Mapping[str, Any], unit: NDArray[np.float64], dim: str, how: str) -> Grid:
     check_name(dim, "dim")
     if not space:
         raise ValueError("no parameters are given to be sampled; give each its range")
@@ -150,7 +150,8 @@ def _sampled(space: Mapping[str, Any], unit: NDArray[np.float64], dim: str) -> G
             raise ValueError(f"parameter {name!r} is sampled and cannot have dims of its own")
         domain = _domain(name, said.data)
         points *= domain.size
-        one = parameter(name, replace(said, data=domain.draw(column), dims=(dim,)))
+        drawn = replace(said, data=domain.draw(column), dims=(dim,), sampled=how)
+        one = parameter(name, drawn)
         if isinstance(said.data, Mapping):
             one = replace(one, objects=tuple(said.data[label] for label in one.values))
         made.append(one)

@@ -217,6 +217,7 @@ class Sweep:
                 for p in self.grid.parameters
             ],
             "dims": self.grid.sizes,
+            "sampled": sorted({p.dim for p in self.grid.parameters if p.sampled is not None}),
             "masks": [
                 {"text": m.text}
                 if isinstance(m, Expression)

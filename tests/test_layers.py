@@ -133,6 +133,7 @@ SHARED = {
         "counts",
         "intervals",
         "lattice",
+        "limits",
         "nominal",
         "outcomes",
         "peeling",

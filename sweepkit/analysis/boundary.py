@@ -83,6 +83,11 @@ def counterexample(
     runs = np.flatnonzero(t.counted(errors) == FAILED)
     if not len(runs):
         known = int((t.outcome <= FAILED).sum())
+        if not known:
+            raise UnanswerableError(
+                f"none of {t.n} runs has passed or failed yet, so there is no counterexample "
+                "among them; errors='fail' counts errors as failures"
+            )
         raise UnanswerableError(
             f"none of {known} finished runs failed, so there is no counterexample among them"
         )
@@ -112,7 +117,9 @@ def _moved(t: Table, p: Coded, value: Any, runs: NDArray[np.intp]) -> Floats:
     """How far runs are from a value, in shares of the parameter's range."""
     if not p.ordered:
         if value not in p.values.tolist():
-            raise ValueError(f"{p.name} = {value!r} is none of {p.values.tolist()}")
+            raise ValueError(
+                f"{p.name} = {shown(value)} is none of {', '.join(map(shown, p.values[:20]))}"
+            )
         other: Floats = (p.codes[runs] != p.values.tolist().index(value)).astype(np.float64)
         return other
     at = as_number(value, p)
@@ -151,7 +158,8 @@ def explain(
     ----------
     ds : Dataset or Table
     run : int or mapping
-        Flat position in C order, or the values of all parameters.
+        Flat position in C order, or the values of parameters: of as many as it takes for one
+        point alone to have them. Of its replicates the first is taken where none is named.
     requirements, failed, errors
         As in `failure_rate`.
 
@@ -164,7 +172,8 @@ def explain(
         outcome; None if none has run or none turns it), ``note`` (why one of these is missing).
         ``attrs``: ``run``, ``outcome``,
         ``status``, ``error``, ``margins`` (by requirement), ``nearest`` (the nearest run of the
-        other outcome, as in `counterexample`; empty if there is none) and ``text``.
+        other outcome, as in `counterexample`, or the replicate of the same point that turns;
+        empty if there is none) and ``text``.
 
     Raises
     ------
@@ -172,6 +181,8 @@ def explain(
         If the run is pending or skipped, so nothing is known of it.
     KeyError, IndexError
         If there is no such run.
+    ValueError
+        If several points have the values given; with the parameters that are missing.
 
     Examples
     --------
@@ -214,7 +225,8 @@ def explain(
     if len(others):
         nominal = {p.name: point[p.name] for p in varied(t)}
         run_, distance = _nearest(t, others, nominal, 1)[0]
-        changes = _change(t, run_, distance, nominal)["changes"]
+        change = _change(t, run_, distance, nominal)
+        changes = change["changes"] if change["n_changed"] else _repeat(t, frame, at, run_)
     index = dict(zip(t.dims, np.unravel_index(at, t.shape), strict=True)) if t.shape else {}
     one = t.ds.isel({d: [int(i)] for d, i in index.items()})
     frame.attrs = {
@@ -245,7 +257,28 @@ def _position(t: Table, run: Any) -> int:
     found = np.flatnonzero(match)
     if not len(found):
         raise KeyError(f"no run at {dict(run)!r}")
+    if len(found) > 1:
+        own = {p.name: t.raw(p.name)[found] if p.ordered else p.codes[found] for p in varied(t)}
+        missing = [name for name, some in own.items() if (some != some[0]).any()]
+        if missing:
+            raise ValueError(
+                f"run={dict(run)!r} names {len(found)} runs: it has no value for "
+                f"{', '.join(map(repr, missing))}"
+            )
     return int(found[0])
+
+
+def _repeat(t: Table, frame: pd.DataFrame, at: int, run: int) -> str:
+    """What turns where the nearest run of the other outcome is of the same point."""
+    here, there = t.point(at), t.point(run)
+    turned = []
+    for p in t.parameters:
+        if p.role == "replicate":
+            alone = frame.loc[p.name, "turns_at"]
+            other = there[p.name] if alone is None else alone
+            if not same(here[p.name], other, p):
+                turned.append(f"{p.name} {shown(here[p.name])} -> {shown(other)}")
+    return f"the same point, {', '.join(turned) or f'run {run}'}"
 
 
 def _turns_at(t: Table, at: int, p: Coded, others: NDArray[np.intp]) -> Any:

@@ -36,7 +36,7 @@ from sweepkit.analysis.outcomes import (
 from sweepkit.analysis.refined import Shares
 from sweepkit.analysis.slices import slice_bounds
 from sweepkit.analysis.table import Table, boundary_of
-from sweepkit.analysis.worth import drawn, worth_of
+from sweepkit.analysis.worth import drawn, listed, settled, worth_of
 
 __all__ = ["Counts", "basis_sentence", "basis_words", "count", "finished_prefix", "run_weights"]
 
@@ -152,7 +152,12 @@ def count(
 
 def _single(t: Table, fixed: Sequence[str]) -> bool:
     """Whether cells are single runs of drawn points, of which nothing says how they scatter."""
-    at = [k for k, dim in enumerate(t.dims) if dim in fixed and t.axes[k] is None]
+    if settled(t):
+        return False
+    given = listed(t)
+    at = [
+        k for k, dim in enumerate(t.dims) if dim in fixed and t.axes[k] is None and dim not in given
+    ]
     alone = all(dim in fixed or n == 1 for dim, n in zip(t.dims, t.shape, strict=True))
     return bool(at) and alone and any(t.shape[k] > 1 for k in at)
 

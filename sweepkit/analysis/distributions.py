@@ -16,7 +16,7 @@ from sweepkit.analysis.coding import Floats
 from sweepkit.analysis.counts import basis_words, count, finished_prefix
 from sweepkit.analysis.intervals import anytime_interval, check_level, failure_interval
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PENDING, SKIPPED, Failed, UnanswerableError
-from sweepkit.analysis.reasons import check_share, reasons, whole_number
+from sweepkit.analysis.reasons import check_shares, reasons, whole_number
 from sweepkit.analysis.table import Table, table
 from sweepkit.analysis.unrefined import left_out, unrefined
 from sweepkit.analysis.worth import drawn
@@ -96,7 +96,7 @@ def distribution(
     >>> distribution(ds, "peak", quantiles=[0.5])["value"].values.tolist()
     [2.0]
     """
-    q = np.array([check_share("quantiles", one) for one in quantiles], dtype=np.float64)
+    q = check_shares("quantiles", quantiles)
     if not len(q):
         raise ValueError("quantiles is empty; give some between 0 and 1, as [0.05, 0.5, 0.95]")
     whole_number("points", points)

@@ -41,9 +41,10 @@ def islands(
     ----------
     ds : Dataset or Table
     connectivity : int
-        On a grid, along how many parameters neighbours may differ at once.
+        On a grid, along how many parameters neighbours may differ at once, of those that are
+        ordered; of scattered runs 1.
     neighbours : int, optional
-        Nearest runs looked at; by default 4 + 2 per ordered parameter.
+        Of scattered runs, how many nearest are looked at; by default 4 + 2 per ordered parameter.
     share : float
         A point with replicates fails where at least this share of the known ones does.
     requirements, failed, errors
@@ -63,6 +64,9 @@ def islands(
     ------
     UnanswerableError
         If no run has passed or failed, or no parameter is ordered.
+    ValueError
+        If `connectivity` is more than there are ordered parameters, or `neighbours` is given for
+        a grid or `connectivity` for scattered runs.
 
     References
     ----------
@@ -89,9 +93,11 @@ def islands(
     ordered = [p for p in varied(t) if p.ordered and p.n > 1]
     if not ordered and t.n > 1:
         raise UnanswerableError("no ordered parameter has several values, so no run has neighbours")
+    on_grid = t.grid and all(p.name in {a.name for a in t.axes if a} for p in ordered)
+    _check_ways(connectivity, neighbours, len(ordered), on_grid)
     of, first, n_points = _points(t)
     fails = _failing_points(outcome, of, n_points, share)
-    if t.grid and all(p.name in {a.name for a in t.axes if a} for p in ordered):
+    if on_grid:
         edges = _faces(t, fails, of, connectivity)
         basis = f"neighbours differ along at most {connectivity} ordered parameters"
     else:
@@ -102,6 +108,24 @@ def islands(
     label_of_run = label[of]
     unknown = int((outcome > FAILED).sum())
     return _described(t, label, first, label_of_run, basis, unknown)
+
+
+def _check_ways(connectivity: int, neighbours: int | None, ordered: int, on_grid: bool) -> None:
+    if on_grid and neighbours is not None:
+        raise ValueError(
+            f"neighbours={neighbours} is for scattered runs; these are a grid, where connectivity= "
+            "says what neighbours are"
+        )
+    if not on_grid and connectivity != 1:
+        raise ValueError(
+            f"connectivity={connectivity} is for a grid; of scattered runs neighbours= says how "
+            "many nearest are looked at"
+        )
+    if connectivity > max(ordered, 1):
+        raise ValueError(
+            f"connectivity={connectivity} is more than the {ordered} ordered parameters with "
+            "several values"
+        )
 
 
 def _points(t: Table) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:

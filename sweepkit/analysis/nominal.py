@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sweepkit.analysis.coding import Coded, as_numbers
+from sweepkit.analysis.coding import Coded, as_numbers, shown
 from sweepkit.analysis.table import Table
 
 __all__ = ["as_number", "code_of", "components", "same"]
@@ -51,9 +51,9 @@ def as_number(value: Any, p: Coded) -> float:
         else:
             number = float(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{p.name} = {value!r} is no {p.kind}") from error
+        raise ValueError(f"{p.name} = {_plain(value)!r} is no {p.kind}") from error
     if not np.isfinite(number):
-        raise ValueError(f"{p.name} = {value!r} is not finite")
+        raise ValueError(f"{p.name} = {shown(value)} is not finite")
     return number
 
 
@@ -72,8 +72,16 @@ def code_of(p: Coded, value: Any) -> int:
             return at
     elif value in p.values.tolist():
         return int(p.values.tolist().index(value))
-    near = p.values[at] if p.ordered else p.values.tolist()
-    raise ValueError(f"nominal {p.name} = {value!r} is no value of the grid; near are {near!r}")
+    if p.ordered:
+        few = p.values[max(at - 1, 0) : at + 2]
+        said = f"near are {', '.join(map(shown, few))}"
+    else:
+        said = f"there are {', '.join(map(shown, p.values[:20]))}"
+    raise ValueError(f"nominal {p.name} = {shown(value)} is no value of the grid; {said}")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def same(one: Any, other: Any, p: Coded) -> bool:

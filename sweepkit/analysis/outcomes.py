@@ -115,8 +115,8 @@ def outcome_of(
         odd = done & ~((fails == 0) | (fails == 1) | np.isnan(fails))
     if odd.any():
         raise ValueError(
-            f"'failed' holds {fails[odd][0]!r}; it says of each run 1 (fails), 0 (passes) or "
-            "NaN (unknown)"
+            f"'failed' holds {fails[odd][0].item()!r}; it says of each run 1 (fails), 0 (passes) "
+            "or NaN (unknown)"
         )
     outcome[done & (fails == 1)] = FAILED
     outcome[done & np.isnan(fails)] = PENDING

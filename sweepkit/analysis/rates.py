@@ -42,8 +42,8 @@ __all__ = ["convergence", "failure_interval", "failure_rate", "held_up", "rate"]
 
 WHY_NAN = {
     "rate": "where nothing has passed or failed",
-    "boundary": "unless runs are a deterministic grid; these are a sample, replicates or refined, "
-    "or none is known",
+    "boundary": "unless runs are a deterministic grid of crossed parameters; these are listed "
+    "points, a sample, replicates or refined, or none is known",
 }
 _LOOK = ("n_run", "n_failed", "n_error", "rate", "low", "high", "basis", "n_needed")
 
@@ -90,12 +90,14 @@ def failure_rate(
     Unknown runs (pending, errored) could all pass or all fail: ``low`` and ``high`` take each to
     its worst, on top of what the basis gives, so they are bounds and hold at least as often as
     `level`. Replicates of fixed points are strata: the interval is that of their scatter within
-    points, never that of the runs pooled. Runs of a drawn point count together as what they are
-    worth. Runs of refinements crowd where designs fail, so each is weighed by its ``volume``
-    (`volumes`; `sk.runs` and `sk.open` bring it): ``rate`` is a share of the space, and ``low``
-    and ``high`` bound the share in parts of the space whose runs all agree, at one value of a
-    parameter those that the slice there passes through. Without volumes, runs of several
-    stages are refused.
+    points, never that of the runs pooled. Points are fixed where parameters are crossed or a
+    sweep lists them (`sk.values` with dims, `sk.paired`), and drawn where they come from
+    `sk.latin_hypercube` or `sk.sobol`, or along one dim of a Dataset from elsewhere. Runs of a
+    drawn point count together as what they are worth. Runs of refinements crowd where designs
+    fail, so each is weighed by its ``volume`` (`volumes`; `sk.runs` and `sk.open` bring it):
+    ``rate`` is a share of the space, and ``low`` and ``high`` bound the share in parts of the
+    space whose runs all agree, at one value of a parameter those that the slice there passes
+    through. Without volumes, runs of several stages are refused.
 
     Raises
     ------

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-__all__ = ["check_share", "reasons", "whole_number"]
+__all__ = ["check_share", "check_shares", "reasons", "whole_number"]
 
 
 def reasons(columns: Mapping[str, Any] | pd.DataFrame, why: Mapping[str, str]) -> str:
@@ -49,3 +50,18 @@ def check_share(name: str, value: Any, *, ends: bool = False) -> float:
     if not real or not (0 <= value <= 1 if ends else 0 < value < 1):
         raise ValueError(f"{name}={value!r} must be a number between 0 and 1")
     return float(value)
+
+
+def check_shares(name: str, values: Sequence[Any]) -> NDArray[np.float64]:
+    """Shares that someone gave, each between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If one is none, or they are no sequence.
+    """
+    if isinstance(values, str) or not np.iterable(values):
+        raise ValueError(f"{name}={values!r} must be a list of numbers between 0 and 1")
+    return np.array(
+        [check_share(f"{name}[{k}]", one) for k, one in enumerate(values)], dtype=np.float64
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis.bases import BASES
-from sweepkit.analysis.coding import Coded, Codes, Floats, as_numbers, shown
+from sweepkit.analysis.coding import Coded, Codes, Floats, shown
 from sweepkit.analysis.counts import count
 from sweepkit.analysis.intervals import failure_interval
+from sweepkit.analysis.limits import inside_limits, why_empty
 from sweepkit.analysis.outcomes import FAILED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.peeling import (
     SHARES,
@@ -23,7 +24,7 @@ from sweepkit.analysis.peeling import (
     polish,
     search,
 )
-from sweepkit.analysis.reasons import check_share, reasons, whole_number
+from sweepkit.analysis.reasons import check_shares, reasons, whole_number
 from sweepkit.analysis.table import Table, passed_and_failed, table, varied
 from sweepkit.analysis.unrefined import left_out, unrefined
 from sweepkit.html import Markup, escape, note
@@ -136,7 +137,8 @@ class Regions:
         dict
             ``coverage``, ``density``, ``low``, ``high``, ``mass`` (dimensionless), ``n_run``,
             ``n_failed``, ``n_unknown``, ``basis``, ``note``. Density is NaN, with bounds 0 and 1,
-            where nothing has run; the note says so.
+            where nothing has run; the note says so, and which limits are reversed or name a
+            value that no run has.
 
         Raises
         ------
@@ -144,7 +146,7 @@ class Regions:
             If a name is no parameter.
         """
         t = self.table
-        inside = _inside(t, limits)
+        inside = inside_limits(t, limits)
         counts = count(
             t, inside.astype(np.uint8), 2, level=level, errors=self.errors, with_boundary=False
         )
@@ -158,7 +160,7 @@ class Regions:
             "n_failed": int(counts.n_failed[1]),
             "n_unknown": int(counts.n_unknown[1]),
             "basis": BASES[counts.basis[1]],
-            "note": "" if counts.n_run[1] else "density is NaN: no run inside passed or failed",
+            "note": why_empty(t, limits, int(counts.n_run[1])),
         }
 
 
@@ -217,9 +219,9 @@ def regions(
     >>> regions(ds).boxes["text"].tolist()
     ['a >= 12 and b <= 4']
     """
-    if not len(shares):
+    shares = check_shares("shares", shares).tolist()
+    if not shares:
         raise ValueError("shares is empty; give some between 0 and 1, as [0.05]")
-    shares = [check_share("shares", share) for share in shares]
     whole_number("max_boxes", max_boxes)
     whole_number("seed", seed, 0)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
@@ -369,9 +371,9 @@ def _figures(
     inside = box.inside(codes) & left
     n, f = int(inside.sum()), int((inside & fails).sum())
     known = t.counted(errors) <= FAILED
-    cell = _inside(t, limits)
+    cell = inside_limits(t, limits)
     for other in earlier:
-        cell &= ~_inside(t, other)
+        cell &= ~inside_limits(t, other)
     cell[known] = inside
     counts = count(t, cell.astype(np.uint8), 2, errors=errors, with_boundary=False)
     return {
@@ -443,39 +445,3 @@ def _text(parameters: Sequence[Coded], box: Box) -> str:
         else:
             parts.append(f"{shown(p.lower[at[0]])} <= {p.name} <= {shown(p.upper[at[-1]])}")
     return " and ".join(parts) or "everywhere"
-
-
-def _inside(t: Table, limits: Mapping[str, Any]) -> NDArray[np.bool_]:
-    inside = np.ones(t.n, dtype=bool)
-    for name, limit in limits.items():
-        inside &= _within(t, name, limit)
-    return inside
-
-
-def _within(t: Table, name: str, limit: Any) -> NDArray[np.bool_]:
-    p = t[name]
-    values = t.raw(name)
-    if isinstance(limit, tuple) and len(limit) == 2 and p.ordered:
-        inside = np.ones(t.n, dtype=bool)
-        low, high = (None if v is None else _number(v, p) for v in limit)
-        if low is not None:
-            inside &= values >= low
-        if high is not None:
-            inside &= values <= high
-        return inside
-    if isinstance(limit, str) or not isinstance(limit, Collection):
-        raise ValueError(
-            f"the limit {limit!r} of {name!r} is neither (low, high) nor a set of values"
-        )
-    if p.ordered:
-        wanted = np.array([_number(v, p) for v in limit])
-        return np.isin(values, wanted)
-    allowed = np.array([v in limit for v in p.values.tolist()])
-    inside_: NDArray[np.bool_] = allowed[p.codes]
-    return inside_
-
-
-def _number(value: Any, p: Coded) -> float:
-    if p.kind == "time":
-        return float(as_numbers(np.asarray(value).astype(p.values.dtype)[None], "time")[0])
-    return float(value)

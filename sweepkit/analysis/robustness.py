@@ -21,7 +21,7 @@ from sweepkit.analysis.outcomes import (
     Failed,
     UnanswerableError,
 )
-from sweepkit.analysis.reasons import check_share, reasons
+from sweepkit.analysis.reasons import check_share, check_shares, reasons
 from sweepkit.analysis.table import Table, dim_codes, spread, table
 from sweepkit.analysis.unrefined import left_out, unrefined
 
@@ -101,7 +101,7 @@ def robustness(
         raise ValueError(f"goal={goal!r} is neither 'max' nor 'min'")
     if tail != 1:
         check_share("tail", tail)
-    q = np.array([check_share("quantiles", one) for one in quantiles], dtype=np.float64)
+    q = check_shares("quantiles", quantiles)
     if isinstance(criteria, str):
         raise ValueError(f"criteria={criteria!r} is a name; give a list of them")
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
@@ -154,9 +154,14 @@ def robustness(
         "n_unknown": ((), counts.n_unknown, one),
     }
     notes = [why_not] if why_not else []
-    unknown = "where no run is known"
+    unknown = "where no run is known, or the grid leaves the design out"
+    if (t.outcome != SKIPPED).all():
+        unknown = "where no run is known"
     both = f"{unknown}, or infinite values of both signs meet"
-    notes += [reasons(own, {"worst": unknown, "mean": both, "cvar": both})]
+    why = {"pass_share": unknown, "worst": unknown, "mean": both, "cvar": both, "value": unknown}
+    if not np.isnan(regret).all():
+        why["regret"] = unknown
+    notes += [reasons({**columns, "value": own["value"]}, why)]
     if np.isinf(distance).any():
         notes.append("distance is infinite: no design fails")
     return xr.Dataset(

@@ -16,6 +16,7 @@ from sweepkit.analysis.nominal import as_number, code_of, components
 from sweepkit.analysis.outcomes import PASSED, SKIPPED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.reasons import reasons, whole_number
 from sweepkit.analysis.table import Table, table, varied
+from sweepkit.analysis.worth import drawn
 
 __all__ = ["safe_box"]
 
@@ -35,11 +36,11 @@ def safe_box(
     """The room to move: the largest box of passing runs, around a nominal point or anywhere.
 
     The box is closed: no run in it or on its ends failed or is unknown. On a grid its ends are
-    points that passed with all their replicates; of scattered and of refined runs each end lies
-    at a value where some run passed, and what lies between the runs inside is not known: ``high``
-    bounds it. The search is exact (best first, by splitting at a failure); where it
-    would look at more than `max_boxes` boxes, a box is grown step by step, and "at least" says
-    so. Unordered parameters keep one value.
+    points that passed with all their replicates, and no point that a mask leaves out is in it; of
+    scattered and of refined runs each end lies at a value where some run passed, and what lies
+    between the runs inside is not known: ``high`` bounds it. The search is exact (best first, by
+    splitting at a failure); where it would look at more than `max_boxes` boxes, a box is grown
+    step by step, and "at least" says so. Unordered parameters keep one value.
 
     Parameters
     ----------
@@ -57,11 +58,12 @@ def safe_box(
         Per design or scenario parameter: ``low``, ``high`` (both inside), ``whole`` (the box spans
         its range), and, with a nominal point, ``below`` and ``above`` (room in the parameter's
         units; NaN for unordered ones, which have no room). ``attrs``: ``volume`` (points on a
-        grid, else the share of the space), ``share`` (of all points, or of the space), ``n_run``
-        (runs inside, all passed), ``high`` (the failure rate inside is at most this with 95 %,
-        also for a box that was chosen because nothing in it failed; 0 on a deterministic grid,
-        all of whose points have run; 1 for refined runs, which are no random sample), ``exact``,
-        ``basis`` (what this rests on), ``note`` (why a number is NaN) and ``text``.
+        grid, else the share of the space), ``share`` (of the points of the grid, without those
+        that its masks leave out; else of the space), ``n_run`` (runs inside, all passed),
+        ``high`` (the failure rate inside is at most this with 95 %, also for a box that was
+        chosen because nothing in it failed; 0 of deterministic runs of a grid or of listed
+        points, all of which have run; 1 for refined runs, which are no random sample),
+        ``exact``, ``basis`` (what this rests on), ``note`` (why a number is NaN) and ``text``.
 
     Raises
     ------
@@ -148,7 +150,8 @@ def _safe_on_grid(
         whole = bool(high[k] - low[k] == p.n - 1)
         rows.append(_room(p, ends, whole, None if nominal is None else nominal[p.name]))
         inside &= (p.codes >= low[k]) & (p.codes <= high[k])
-    n, size = int(inside.sum()), int(np.prod(shape, dtype=np.int64))
+    # Of the points that the grid's masks do not leave out.
+    n, size = int(inside.sum()), len(np.unique(code[outcome != SKIPPED]))
     scatters = t.points is not None or t.random
     pairs = (p.n * (p.n + 1) / 2 if p.ordered else p.n for p in parameters)
     boxes = float(sum(map(np.log, pairs)))
@@ -252,7 +255,7 @@ def _safe_of_sample(
         at = (np.array([as_number(nominal[p.name], p) for p in ordered]) - low) / span
         if ((at < 0) | (at > 1)).any():
             name = ordered[int(np.argmax((at < 0) | (at > 1)))].name
-            raise ValueError(f"nominal {name} = {nominal[name]!r} is outside what was run")
+            raise ValueError(f"nominal {name} = {shown(nominal[name])} is outside what was run")
     bad = unit[counts & (outcome != PASSED)]
     if at is not None and len(bad) and (bad == at).all(axis=1).any():
         raise UnanswerableError("a run at the nominal point did not pass, so no box there is safe")
@@ -279,13 +282,19 @@ def _safe_of_sample(
     # Each end lies at a run's value: at most so many boxes, and of 2 d runs the box is made.
     boxes = 2 * d * float(np.log(max(int(counts.sum()), 2)))
     basis = f"{n} scattered runs inside, all passed; one of e^{boxes:.1f} boxes there were"
+    listed = drawn(t, ()) is None and not refined
+    sure = listed and t.points is None and not t.random
+    if listed:
+        basis = "census of its points"
+        if not sure:
+            basis = f"{n} runs, each a sample of its point, all passed; one of e^{boxes:.1f} boxes"
     if refined:
         basis = f"{n} runs inside, all passed; refined runs are no sample of what lies between"
     return _framed(ordered, rows, exact, f"{100 * volume:.3g} % of the space, {n} runs", {
         "volume": volume,
         "share": volume,
         "n_run": n,
-        "high": 1.0 if refined else _chosen(n - 2 * d, boxes),
+        "high": 1.0 if refined else 0.0 if sure else _chosen(n - 2 * d, boxes),
         "basis": basis,
     })  # fmt: skip
 
@@ -323,7 +332,7 @@ def _room(p: Coded, ends: list[Any], whole: bool, nominal: Any) -> dict[str, Any
         return {**row, "below": np.nan, "above": np.nan}
     if p.kind == "time":
         at = np.asarray(nominal).astype(p.values.dtype)
-        return {**row, "below": at - low, "above": high - at}
+        return {**row, "below": pd.Timedelta(at - low), "above": pd.Timedelta(high - at)}
     return {**row, "below": float(nominal) - float(low), "above": float(high) - float(nominal)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -250,7 +250,11 @@ def _suggestion(t: Table, points: list[Wanted], goal: str, method: str, dim: str
             long_name=attrs.get("long_name"),
         )
 
-    together = paired({name: described(name, columns[name]) for name in names}, dim=dim)
+    listed = paired({name: described(name, columns[name]) for name in names}, dim=dim)
+    # They stand for a space between them: run alone, they are no census of it.
+    together = replace(
+        listed, parameters=tuple(replace(p, sampled="suggested") for p in listed.parameters)
+    )
     repeated = [p for p in t.parameters if p.role == "replicate" and p.name not in names]
     crossed = {p.name: described(p.name, p.values) for p in repeated}
     if not crossed:

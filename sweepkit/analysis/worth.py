@@ -20,22 +20,43 @@ from sweepkit.analysis.intervals import (
 from sweepkit.analysis.outcomes import (
     FAILED,
     SKIPPED,
+    declared,
 )
 from sweepkit.analysis.table import Points, Table, dim_codes, spread
 
-__all__ = ["drawn", "worth_of"]
+__all__ = ["drawn", "listed", "settled", "worth_of"]
+
+
+def listed(t: Table) -> set[str]:
+    """Run dims whose points a sweep lists one by one, so that they are all there are.
+
+    Of a Dataset from elsewhere, of flat runs and of declarations that do not say what was sampled
+    none is known to be.
+    """
+    told = declared(t.ds)
+    if "sampled" not in told or "stage" in t.ds.variables:
+        return set()
+    return (set(told.get("dims", ())) - set(told["sampled"])) & set(t.dims)
+
+
+def settled(t: Table) -> bool:
+    """Whether one run of a point tells all of it: the simulator is said to draw nothing."""
+    return declared(t.ds).get("random") is False
 
 
 def drawn(t: Table, fixed: Sequence[str]) -> tuple[NDArray[np.int64], int] | None:
     """Which drawn point each run is of, and how many there are; None where none was drawn.
 
-    Parameters that share a dim were drawn or listed together, so their points stand for others.
-    The values of crossed parameters are all there are. Dims in `fixed` count as given.
+    Parameters that share a dim may have been drawn together, so their points stand for others,
+    unless the sweep lists them. The values of crossed parameters are all there are. Dims in
+    `fixed` count as given.
     """
     parts = []
+    given_points = listed(t)
     for dim, size, axis in zip(t.dims, t.shape, t.axes, strict=True):
         varied = any(p.role != "replicate" for p in t.parameters if p.dims == (dim,))
-        if size > 1 and axis is None and varied and dim not in fixed:
+        given = axis is not None or dim in fixed or dim in given_points
+        if size > 1 and varied and not given:
             parts.append((spread(dim_codes(t, dim, ("design", "scenario"))[0], dim, t), size))
     return combined(parts, t.n) if parts else None
 
