@@ -12,6 +12,9 @@ __all__ = ["Indices", "N_CELLS", "N_PAIR_WAVES", "N_WAVES", "fitted", "noise_alo
 
 N_WAVES = 12
 N_PAIR_WAVES = 4
+"""Functions of each parameter whose products an interaction is made of, at least; of many runs more
+are, up to `N_WAVES`: four leave out a tenth of the interaction of Ishigami's function."""
+RUNS_PER_PRODUCT = 20
 N_CELLS = 60
 
 
@@ -113,8 +116,9 @@ def _pair_share(
     p: Coded, o: Coded, a: Floats, b: Floats, code: Codes, residual: Floats, noise: float
 ) -> float:
     """Variance explained by products of the first functions of two parameters, noise removed."""
-    a, b = a[:, :N_PAIR_WAVES], b[:, :N_PAIR_WAVES]
     n = len(residual)
+    most = max(N_PAIR_WAVES, int((n / RUNS_PER_PRODUCT) ** 0.5))
+    a, b = a[:, :most], b[:, :most]
     total = np.bincount(code, weights=residual, minlength=p.n * o.n).reshape(p.n, o.n)
     coefficients = a.T @ total @ b / n
     return max(float((coefficients**2).sum() - noise * coefficients.size / n), 0.0)

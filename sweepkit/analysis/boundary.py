@@ -188,7 +188,7 @@ def explain(
     --------
     >>> failed = ("gain", "mass"), [[False, False], [False, True]]
     >>> ds = xr.Dataset({"failed": failed}, coords={"gain": [1, 2], "mass": [5.0, 6.0]})
-    >>> explain(ds, {"gain": 2, "mass": 6.0})["turns_at"].tolist()
+    >>> explain(ds, {"gain": 2, "mass": 6.0})["turns_at"].astype(float).tolist()
     [1.0, 5.0]
     """
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
