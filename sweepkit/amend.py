@@ -118,6 +118,8 @@ def restore(store: Store) -> int:
                 _write_nothing(store, layout.variables[lone.variable], lone.box)
         if hit and not status.any():
             store.write("attempts", box, np.zeros(status.shape, dtype=np.int16))
+        elif not readable:  # they may be damaged likewise
+            store.write("attempts", box, _quiet_read(store, "attempts", box).astype(np.int16))
         count += lost
     store.set_memo(DAMAGED, None)
     return count

@@ -243,6 +243,7 @@ def test_statuses_that_cannot_be_read_are_lost_and_their_runs_run_again(
     sweep = sk.Sweep(lambda a: {"y": a * 10.0}, sk.grid(a=[1, 2, 3]), version="1")
     run(sweep, store)
     spoil(Path(store) / "status" / "c" / "0")
+    (Path(store) / "attempts" / "c" / "0").write_bytes(b"")
     for _ in range(2):
         ds = run(sweep, store).load()
         assert ds["y"].values.tolist() == [10.0, 20.0, 30.0]
