@@ -20,7 +20,7 @@ __all__ = ["component", "page", "serve"]
 
 
 class Component(pn.custom.AnyWidgetComponent):
-    """The explorer's module in a Panel page; what it says travels in two strings."""
+    """The explorer's module in a Panel page; `ask` holds the last messages of the browser."""
 
     _esm = module()
     first = param.String(default="")
@@ -39,8 +39,13 @@ def component(engine: Engine) -> pn.viewable.Viewable:
         else:
             shown.send(message)
 
+    last: dict[str, int] = {}
+
     def heard(event: Any) -> None:
-        engine.handle(json.loads(event.new))
+        for message in json.loads(event.new):
+            if message["n"] > last.get(message["me"], 0):
+                last[message["me"]] = message["n"]
+                engine.handle(message)
 
     engine.listen(tell)
     shown.param.watch(heard, "ask")

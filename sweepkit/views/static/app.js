@@ -44,7 +44,11 @@ export class App {
   say(message) {
     if (this.model.send) this.model.send(message);
     else {
-      this.model.set("ask", JSON.stringify({ ...message, n: (this.n = (this.n || 0) + 1) }));
+      // A property keeps its last value only and Panel waits before it looks: so the last messages
+      // travel together, each with its number.
+      this.n = (this.n || 0) + 1;
+      this.sent = [...(this.sent || []), { ...message, n: this.n, me: this.me }].slice(-30);
+      this.model.set("ask", JSON.stringify(this.sent));
       this.model.save_changes();
     }
   }

@@ -35,11 +35,13 @@ export function parallelView(app) {
       h("span", {}, "thick tick: limit, dark line: open run, dashed: error"),
     ),
   );
+  let holding = false;
   let painted = 0;
   let later = 0;
   const shown = { pass: true, fail: true, error: true };
 
   function draw(light) {
+    if (holding) return; // a brush is being drawn: it ends with a change, and then all is drawn
     if (light && performance.now() - painted < 150) {
       clearTimeout(later); // thousands of lines take their time: not at every step of a drag
       later = setTimeout(() => draw(), 150);
@@ -354,6 +356,7 @@ export function parallelView(app) {
       Math.max(TOP, Math.min(TOP + H, e.clientY - node.ownerSVGElement.getBoundingClientRect().y));
     node.addEventListener("pointerdown", (e) => {
       from = place(e);
+      holding = true;
       node.setPointerCapture(e.pointerId);
       e.preventDefault();
       node.focus({ preventScroll: true });
@@ -370,8 +373,14 @@ export function parallelView(app) {
       const y = place(e),
         start = from;
       from = null;
+      holding = false;
       if (Math.abs(y - start) < 4) app.unfilter((f) => f.src === "brush" && f.on === axis.name);
       else commit(axis, Math.min(start, y), Math.max(start, y));
+    });
+    node.addEventListener("pointercancel", () => {
+      from = null;
+      holding = false;
+      draw();
     });
     node.addEventListener("click", (e) => e.stopPropagation());
     node.addEventListener("keydown", (e) => {
