@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,8 @@ HIDDEN: dict[str, tuple[str, Any]] = {
 @pytest.fixture
 def stopped(store: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store in which 2 of 6 runs are done: the third raised, and the sweep was to stop."""
-    monkeypatch.setattr(sys.modules["sweepkit.plan"], "FIRST_SECONDS", 0.0)  # a batch is one run
+    # So a batch is one run.
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "FIRST_SECONDS", 0.0)
     count = 0
 
     def simulate(a: int) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import shutil
 import signal
-import sys
 import textwrap
 import warnings
 from collections.abc import Callable
@@ -423,7 +423,8 @@ def test_a_stage_made_before_a_parameter_joined_is_resumed(path: str) -> None:
 def test_a_half_finished_flat_store_keeps_the_order_of_its_coarse_pass(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["sweepkit.plan"], "FIRST_SECONDS", 0.0)  # a batch is one run
+    # So a batch is one run.
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "FIRST_SECONDS", 0.0)
     grid = sk.grid(a=range(12), b=[3.0, 1.0, 2.0, 0.0]).where("a + b < 13")
 
     def some(a: int, b: float) -> dict[str, Any]:

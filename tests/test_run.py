@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import importlib
 import json
 import os
-import sys
 import threading
 import time
 import warnings
@@ -244,8 +244,8 @@ def test_a_grid_of_one_run_has_a_result(store: str) -> None:
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of one run."""
-    monkeypatch.setattr(sys.modules["sweepkit.plan"], "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(sys.modules["sweepkit.plan"], "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "BATCH_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("late", [2.5, float("nan"), float("inf"), np.float32(0.5)])
