@@ -514,8 +514,9 @@ class Session:
         order = declared_order(found, declaration)
         # Another machine may read it, whose packages are others.
         fresh = self._declaration(order, grown, declaration["environment"])
-        kept = _without_stored(declaration)
-        fresh = json.loads(json.dumps(fresh))
+        where = {"simulator", "setup"}  # the code is found tells nothing of what it computes
+        kept = {k: v for k, v in _without_stored(declaration).items() if k not in where}
+        fresh = {k: v for k, v in json.loads(json.dumps(fresh)).items() if k not in where}
         if found.joined or found.retyped or found.grows or stale or relabelled or fresh != kept:
             return False
         self._placement = Placement.of(self.grid.sizes, layout.sizes, found.on_disk)

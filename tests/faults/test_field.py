@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 import sweepkit as sk
-from sweepkit import plan
 from sweepkit.status import Status
 
 BACKENDS = ("sequential", "threading", "loky")
@@ -51,7 +51,7 @@ def test_draws_from_global_generators_depend_on_the_run_alone(
 ) -> None:
     first = run(draw_from_globals, sk.grid(i=range(50)), tmp_path / "a.zarr", n_jobs=2)
     assert len(set(first["a"].values.tolist())) == len(set(first["b"].values.tolist())) == 50
-    monkeypatch.setattr(plan, "BATCH_RUNS", 3)
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "BATCH_RUNS", 3)
     options = {} if backend == "sequential" else {"n_jobs": 3}
     again = run(
         draw_from_globals, sk.grid(i=range(50)), tmp_path / "b.zarr", backend=backend, **options
@@ -141,7 +141,7 @@ def test_strings_are_kept_whole(store: str) -> None:
 def test_floats_after_ints_are_not_truncated(
     store: str, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    monkeypatch.setattr(plan, "BATCH_RUNS", 1)
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "BATCH_RUNS", 1)
 
     def f(a: int) -> float:
         return a if a < 2 else a + 0.5

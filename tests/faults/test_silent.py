@@ -16,7 +16,7 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
-from sweepkit import format1, plan
+from sweepkit import format1
 from sweepkit.files import exchanged, swap
 from sweepkit.root import CHECKSUM, DamagedError, OutdatedError, sealed
 from sweepkit.status import Status
@@ -271,8 +271,8 @@ def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
     session = importlib.import_module("sweepkit.run")
     monkeypatch.setattr(session, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(session, "SLOW", -1.0)
-    monkeypatch.setattr(plan, "BATCH_RUNS", 1)
-    monkeypatch.setattr(plan, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "BATCH_RUNS", 1)
+    monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "FIRST_SECONDS", 0.0)
 
 
 def test_what_a_dataset_shows_as_done_has_its_value(
