@@ -188,8 +188,11 @@ class Arrays:
         found, copies = {}, Arrays(kept)
         for name in names:
             place, copy = self.root / name, kept / name
-            if not same_encoding(loads(place / "zarr.json"), loads(copy / "zarr.json")):
+            known = loads(copy / "zarr.json")
+            if not same_encoding(loads(place / "zarr.json"), known):
                 continue
+            if lost_chunks(copy, known) or lost_chunks(place, loads(place / "zarr.json")):
+                continue  # half a copy or a lost axis, which is told elsewhere
             if same_files(place / "c", copy / "c"):
                 continue
             try:

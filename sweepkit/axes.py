@@ -23,8 +23,11 @@ def keep_axes(root: Path, beside: Path, names: Iterable[str]) -> None:
         place, copy = root / name, kept / name
         with suppress(OSError):  # a copy is not worth failing for on a full disk
             if not same_files(place, copy):
+                half = kept / f"{name}.partial"  # so that no copy is ever half there
+                shutil.rmtree(half, ignore_errors=True)
+                shutil.copytree(place, half)
                 shutil.rmtree(copy, ignore_errors=True)
-                shutil.copytree(place, copy)
+                half.rename(copy)
 
 
 def mend_axes(
