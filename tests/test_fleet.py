@@ -41,8 +41,7 @@ def workers() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children():
         try:
-            line = " ".join(one.cmdline())
-            if "resource_tracker" not in line and "keeper.py" not in line:
+            if "popen_loky_posix" in " ".join(one.cmdline()):  # not a tracker, nor a server
                 found.append(one)
         except psutil.NoSuchProcess:
             pass
