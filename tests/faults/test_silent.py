@@ -20,6 +20,7 @@ from sweepkit import format1
 from sweepkit.files import exchanged, swap
 from sweepkit.root import CHECKSUM, DamagedError, OutdatedError, sealed
 from sweepkit.status import Status
+from tests.conftest import EXHAUSTIVE
 from tests.faults.test_attacks import KINDS, Ledger, chunk_of, delete, empty, run, same, truncate
 from tests.faults.test_attacks import ledger as ledger
 from tests.faults.test_attacks import original as original
@@ -239,10 +240,10 @@ def test_a_flipped_byte_of_metadata_gives_the_same_data_or_is_told(
 
 
 @pytest.mark.slow
-def test_every_flipped_byte_of_metadata_gives_the_same_data_or_is_told(
+def test_many_flipped_bytes_of_metadata_give_the_same_data_or_are_told(
     store: str, original: xr.Dataset
 ) -> None:
-    fuzz(store, [".", *map(str, original.variables)], 1500, original)
+    fuzz(store, [".", *map(str, original.variables)], 1500 if EXHAUSTIVE else 150, original)
 
 
 @pytest.mark.parametrize(
