@@ -133,6 +133,8 @@ class Station:
         Takes the results of the first runs of a batch while it goes on.
     replaceable : bool
         Whether another may take over when a run left behind what cannot be undone.
+    full : callable
+        Whether the process has grown so much that another has to take over.
     worn : bool
         Whether another has to take over.
     handed : mapping
@@ -149,6 +151,7 @@ class Station:
     pristine: Pristine | None = None
     hand: Callable[[Result], None] | None = None
     replaceable: bool = False
+    full: Callable[[], bool] = lambda: False
     worn: bool = False
     handed: Mapping[str, Any] = field(default_factory=dict)
 
@@ -266,7 +269,8 @@ def _loop(
             touched[0] = always
             since = row + 1
             if started + seconds > handing and since < left:
-                goes_on = True
+                station.worn = station.full()
+                goes_on = not station.worn
                 break
     claim[0] = -1.0
     if not goes_on and not station.worn and surroundings.restore(wholly=True):

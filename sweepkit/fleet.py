@@ -8,6 +8,7 @@ all its children, and neighbours do not notice.
 
 from __future__ import annotations
 
+import math
 import pickle
 import signal
 import sys
@@ -148,7 +149,8 @@ class Fleet:
         return self._new(self._hired - 1)
 
     def _new(self, number: int) -> Member:
-        member = Member(number, self._premises.path, self.payload, self.threads)
+        most = math.inf if self.recycle_bytes is None else self.recycle_bytes
+        member = Member(number, self._premises.path, self.payload, self.threads, most)
         member.claim[PATIENT] = float(self._retired >= PATIENCE)
         return member
 
@@ -191,7 +193,7 @@ class Fleet:
         """Give work to whoever has room; True when there is no more."""
         for depth in range(1, DEEPEST + 1):
             for member in self._members:
-                while len(member.inflight) < depth and not self._worn(member):
+                while len(member.inflight) < depth and self._room(member) > 0:
                     ahead = max((b.seconds for b in member.inflight), default=0.0)
                     if ahead > (PREFETCH if depth == 2 else PREFETCH / 10):
                         break
@@ -230,10 +232,6 @@ class Fleet:
         """Runs that a worker may still be given before a fresh one takes over."""
         waiting = sum(map(len, member.inflight))
         room = sys.maxsize if self.recycle_runs is None else self.recycle_runs - member.done
-        if self.recycle_bytes is not None and member.grown > self.recycle_bytes / 10:
-            # As much as it would grow by at the rate so far, but one at a time.
-            each = member.grown / max(member.done, 1)
-            room = min(room, max(int((self.recycle_bytes - member.grown) / each), 1))
         return room - waiting
 
     def _collect(self, members: list[Member], *, stopped: bool) -> Iterator[Outcome]:
@@ -270,7 +268,7 @@ class Fleet:
                 continue
             if member.killed_for is not None:
                 continue  # the run overran; that the signal for its stack woke it does not count
-            result, member.grown, goes_on, left_something = message
+            result, goes_on, worn, grown = message
             batch = member.inflight[0]
             done, rest = len(result), batch.part(slice(len(result), None))
             member.done += done
@@ -280,30 +278,24 @@ class Fleet:
                 member.inflight.popleft()
                 if len(rest):
                     self._again.append(rest)
-            if left_something:
-                self._retire(member)
-            elif self._worn(member) and not member.inflight:
+            if worn:
+                self._retire(member, grown=grown)
+            elif self._room(member) <= 0 and not member.inflight:
                 self._replace(member)
             if done:
                 yield Outcome(batch.part(slice(0, done)) if len(rest) else batch, result)
-            if left_something or member.connection.closed:
+            if worn or member.connection.closed:
                 return
 
-    def _retire(self, member: Member) -> None:
-        """Have a fresh worker take over from one in which a run left what cannot be undone."""
-        self._retired += 1
+    def _retire(self, member: Member, *, grown: bool) -> None:
+        """Have a fresh worker take over from one that grew, or keeps what cannot be undone."""
+        self._retired += not grown
         self._give_back(list(member.inflight))
         member.inflight.clear()
         self._replace(member)
         if self._retired >= PATIENCE:
             for one in self._members:
                 one.claim[PATIENT] = 1.0
-
-    def _worn(self, member: Member) -> bool:
-        """Whether a worker has grown or run so much that a fresh one should take over."""
-        if self._room(member) <= 0:
-            return True
-        return self.recycle_bytes is not None and member.grown > self.recycle_bytes
 
     def _replace(self, member: Member) -> None:
         at = self._members.index(member)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import pickle
@@ -42,7 +43,9 @@ BLAS = (
 class Member:
     """One worker as the driver sees it."""
 
-    def __init__(self, number: int, folder: str, payload: bytes, threads: int) -> None:
+    def __init__(
+        self, number: int, folder: str, payload: bytes, threads: int, most: float = math.inf
+    ) -> None:
         context = get_context("loky")
         self.number = number
         self.place = os.path.join(folder, f"worker-{number}-{os.urandom(4).hex()}")
@@ -60,7 +63,7 @@ class Member:
         names = {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place}
         self.process = context.Process(
             target=serve,
-            args=(theirs, life, self.log_path, claim_path, threads),
+            args=(theirs, life, self.log_path, claim_path, threads, most),
             env=names,
         )
         # Until it has a session of its own, an interrupt of the driver would reach it, too.
@@ -73,7 +76,6 @@ class Member:
         life.close()
         self.inflight: deque[Batch] = deque()
         self.ready = False
-        self.grown = 0
         self.done = 0
         self.killed_for: tuple[int, float, str] | None = None
         """Row that overran, seconds it took, and what is said of it."""

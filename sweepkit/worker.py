@@ -32,8 +32,13 @@ ORPHAN_SECONDS = 2.0
 """How often, in seconds, a worker looks whether the driver is still its parent."""
 
 
-def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) -> None:
-    """What a worker process does: take batches from the pipe until it closes."""
+def serve(
+    pipe: Any, life: Any, log_path: str, claim_path: str, threads: int, most: float
+) -> None:
+    """What a worker process does: take batches from the pipe until it closes.
+
+    Once it has grown by more than ``most`` bytes it stops, for a fresh one to take over.
+    """
     os.setsid()
     _die_with(life)
     touched = bytearray(1)
@@ -60,7 +65,7 @@ def serve(pipe: Any, life: Any, log_path: str, claim_path: str, threads: int) ->
             capture.take()
             pipe.send_bytes(pickle.dumps(None, protocol=5))
             scratch = os.path.dirname(log_path)
-            _work(pipe, task, _station(capture, claim, touched, handed, scratch))
+            _work(pipe, task, _station(capture, claim, touched, handed, scratch), most)
     except SetupError as fault:
         pipe.send_bytes(pickle.dumps(str(fault), protocol=5))
 
@@ -88,15 +93,21 @@ def _station(
     )
 
 
-def _work(pipe: Any, task: Task, station: Station) -> None:
+def _work(pipe: Any, task: Task, station: Station, most: float) -> None:
     """Run batches until the pipe closes."""
     at_first = _resident()
 
+    def full() -> bool:
+        return _resident() - at_first > most
+
     def hand(result: Result, goes_on: bool = True) -> None:
-        said = (result, _resident() - at_first, goes_on, station.worn)
+        grown = not goes_on and full()
+        station.worn |= grown
+        said = (result, goes_on, station.worn, grown)
         pipe.send_bytes(pickle.dumps(said, protocol=5))
 
     station.hand = hand
+    station.full = full
     while True:
         try:
             plain = pickle.loads(pipe.recv_bytes())
