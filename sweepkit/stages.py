@@ -119,6 +119,8 @@ def joined(path: str, *, mask: bool = True) -> xr.Dataset:
     told = {k: v for k, v in declaration.items() if k not in OF_THE_GRID}
     if not stages:
         told |= _random_order(parts[0], declaration)
+        if declaration.get("sampled") == []:  # so these runs are all there are
+            told["dims"] = [RUN]
     attrs = {**grid.attrs, ATTRIBUTE: json.dumps(told)}
     flat = xr.Dataset(variables, coords=coords, attrs=attrs)
     return _weighed(flat) if stages else flat
