@@ -43,6 +43,7 @@ RUNNING = {
     "cost",
     "deaths",
     "declaration",
+    "declared",
     "dependence",
     "digest",
     "equipment",
