@@ -47,7 +47,7 @@ from sweepkit.protocols import (
     UnwritableError,
     everyone,
 )
-from sweepkit.receipt import Meter, SessionAccount, environment, write_declaration
+from sweepkit.receipt import LIVE, Meter, SessionAccount, environment, write_declaration
 from sweepkit.request import Request
 from sweepkit.resume import (
     Match,
@@ -254,6 +254,12 @@ class Session:
         if self.settings.pilot is not None:
             self._pilot = self._handout.pilot(self.settings.pilot, created=self._created)
             self.total = len(self._pilot)
+        request = self.settings.request
+        if self.total and request is not None and request.past:
+            raise ValueError(
+                f"the deadline of the request, {request.ends:%Y-%m-%d %H:%M:%S}, is past, and "
+                f"{self.total:,} runs are pending; give a later one"
+            )
         self.account.close_killed()
 
     def _run_pending(self) -> None:
@@ -313,6 +319,8 @@ class Session:
                 self._paused_seconds += now - self._paused_at
             self._paused_at = now if paused else None
             self._enter("paused" if paused else "running")
+        held = getattr(self.executor, "holding", self.executor.workers)
+        self.meter.hold(using if paused else held)
         if paused:
             self._maybe_flush()  # a pause may be long, and a kill may end it
         self._tell()
@@ -352,7 +360,7 @@ class Session:
         try:
             self._hold(task, self._limit if limited else None)
         finally:
-            self.meter.stop()
+            self.meter.hold(0)
         self._enter("collecting")
         if not self._created:
             self._create((), {})
@@ -365,7 +373,7 @@ class Session:
             equipped(task, self.sweep, self.store) as task,
             self.executor.hold(task, timeout=timeout) as crew,
         ):
-            self.meter.start()
+            self.meter.hold(self.executor.workers)
             self._started = time.monotonic()
             self._queued = self._started - self._asked
             self._account("running", at_once=True)
@@ -728,7 +736,8 @@ class Session:
         request = self.settings.request
         if request is None or not self._limited:
             return math.inf, ""
-        return request.left(self.meter.seconds, self.executor.workers)
+        held = self.meter.seconds, self.executor.workers, self.meter.core_seconds
+        return request.left(*held)
 
     # --- taking results ---
 
@@ -936,7 +945,7 @@ class Session:
         pause = 0.0 if slow else max(1.0, 10 * CHUNK_SECONDS * self._blocks.unwritten)
         if now - self._flushed >= max(pause, self._flush_pause):
             self._blocks.flush()
-            self._account("running")
+            self._account("running" if self._paused_at is None else "paused")
             after = time.monotonic()
             self._flush_pause = 10 * (after - now)
             self._flushed = after
@@ -1025,7 +1034,7 @@ class Session:
             "runs": runs,
             "failed": self.tally.failed,
             "queued_seconds": self._queued,
-            "held_seconds": self.meter.seconds * self.executor.workers,
+            "held_seconds": self.meter.core_seconds,
             "used_seconds": self.tally.busy_seconds,
             "wasted": sum(runs.get(one.word, 0) for one in UNSUCCESSFUL) + self.tally.repeated,
             "wasted_seconds": self.tally.wasted_seconds,
@@ -1036,7 +1045,7 @@ class Session:
         }
         if self.settings.request is not None:
             said["request"] = self.settings.request.to_json()
-        if state not in ("queued", "running"):
+        if state not in LIVE:
             said["left"] = self.left
         if self._codes:
             said["code"] = self._codes[self._code]["identity"]["digest"]
