@@ -146,24 +146,6 @@ def test_a_pause_is_not_metered_and_takes_nothing_of_the_duration(store: str) ->
     assert (job.state, meter.core_seconds) == ("paused", held)
     still = job.progress.finished
     job.resume()
-    assert still + 4 < done(job.result(LIMIT)) < 1000
-    assert "the duration of 0.6 s is reached" in job.progress.note
-    assert sk.receipt(store).held_seconds == pytest.approx(2, rel=0.3)
-
-
-def test_a_pause_is_not_metered_and_takes_nothing_of_the_duration(store: str) -> None:
-    told = Told()
-    job = started(store, request=sk.Request(duration=1), progress=told)
-    told.wait(lambda now: now.finished >= 4)
-    job.pause()
-    told.wait(lambda now: now.state == "paused")
-    paused, meter = time.monotonic(), job.session.meter
-    told.wait(lambda _: sk.receipt(store).records[-1]["state"] == "paused")
-    held = meter.core_seconds
-    told.wait(lambda _: time.monotonic() > paused + 1)
-    assert (job.state, meter.core_seconds) == ("paused", held)
-    still = job.progress.finished
-    job.resume()
     assert still < done(job.result(LIMIT)) < 1000
     assert "the duration of 1 s" in job.progress.note
     assert sk.receipt(store).held_seconds == pytest.approx(2, rel=0.3)

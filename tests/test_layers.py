@@ -38,6 +38,7 @@ RUNNING = {
     "bytecode",
     "capture",
     "command",
+    "commandline",
     "commit",
     "containment",
     "cost",

@@ -86,7 +86,7 @@ def test_a_deadline_that_passed_since_is_told_before_a_store_is_made(store: str)
     request = sk.Request(deadline=timedelta(seconds=0.02))
     threading.Event().wait(0.03)
     sweep = sk.Sweep(lambda a: a, sk.grid(a=[1, 2]))
-    with pytest.raises(ValueError, match="deadline of the request, .*, is past, and 2 runs are"):
+    with pytest.raises(ValueError, match=r"deadline of the request, .*, is past, and 2 runs are"):
         sk.run(sweep, store, request=request, **THREADS)
     assert not Path(store).exists()
     job = sk.start(sweep, store, request=request, backend="threading")
