@@ -9,7 +9,7 @@ from typing import Any
 
 from sweepkit.cost import Cost
 from sweepkit.judge import Tally
-from sweepkit.receipt import Meter
+from sweepkit.receipt import LIVE, Meter
 from sweepkit.request import Request
 from sweepkit.status import UNSUCCESSFUL, Example, Progress
 
@@ -65,9 +65,9 @@ class Course:
         """Note a wish to end soon."""
         self.stop_wishes += 1
 
-    def held(self) -> None:
+    def held(self, workers: int) -> None:
         """Compute is held from now on."""
-        self.meter.start()
+        self.meter.hold(workers)
         self._began = time.monotonic()
         self._queued = self._began - self._asked
 
@@ -81,6 +81,11 @@ class Course:
         self._paused_at = now if paused else None
         return True
 
+    @property
+    def going(self) -> str:
+        """How it goes on, for its receipt."""
+        return "running" if self._paused_at is None else "paused"
+
     # --- limits ---
 
     @property
@@ -92,7 +97,7 @@ class Course:
         """Seconds until the first limit of the request, and what it is."""
         if self.request is None or not self.limited:
             return math.inf, ""
-        return self.request.left(self.meter.seconds, workers)
+        return self.request.left(self.meter.seconds, workers, self.meter.core_seconds)
 
     # --- what is left ---
 
@@ -172,7 +177,7 @@ class Course:
             "runs": runs,
             "failed": self.tally.failed,
             "queued_seconds": self._queued,
-            "held_seconds": self.meter.seconds * workers,
+            "held_seconds": self.meter.core_seconds,
             "used_seconds": self.tally.busy_seconds,
             "wasted": sum(runs.get(one.word, 0) for one in UNSUCCESSFUL) + self.tally.repeated,
             "wasted_seconds": self.tally.wasted_seconds,
@@ -182,6 +187,6 @@ class Course:
         }
         if self.request is not None:
             said["request"] = self.request.to_json()
-        if state not in ("queued", "running"):
+        if state not in LIVE:
             said["left"] = self.left(workers)
         return said

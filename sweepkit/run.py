@@ -139,6 +139,12 @@ class Session:
         if self.settings.pilot is not None:
             self._pilot = self._handout.pilot(self.settings.pilot, created=intake.created)
             self.course.total = len(self._pilot)
+        request = self.settings.request
+        if self.course.total and request is not None and request.past:
+            raise ValueError(
+                f"the deadline of the request, {request.ends:%Y-%m-%d %H:%M:%S}, is past, and "
+                f"{self.course.total:,} runs are pending; give a later one"
+            )
         self._receipt.close_killed()
 
     def _run_pending(self) -> None:
@@ -222,6 +228,8 @@ class Session:
         paused = self.course.pausing and not self.course.stop_wishes
         if self.course.pause(paused):
             self._enter("paused" if paused else "running")
+        held = getattr(self.executor, "holding", self.executor.workers)
+        self.course.meter.hold(using if paused else held)
         if paused:
             self._keep_up()  # a pause may be long, and a kill may end it
         self._tell()
@@ -261,7 +269,7 @@ class Session:
         try:
             self._hold(task, self._limit if limited else None)
         finally:
-            self.course.meter.stop()
+            self.course.meter.hold(0)
         self._enter("collecting")
         if not self._intake.created:
             self._intake.create((), {})
@@ -274,7 +282,7 @@ class Session:
             equipped(task, self.sweep, self.store) as task,
             self.executor.hold(task, timeout=timeout) as crew,
         ):
-            self.course.held()
+            self.course.held(self.executor.workers)
             self._account("running", at_once=True)
             self._enter("held")
             try:
@@ -375,7 +383,7 @@ class Session:
 
     def _keep_up(self) -> None:
         if self._intake.created:
-            self._intake.keep_up(lambda: self._account("running"))
+            self._intake.keep_up(lambda: self._account(self.course.going))
 
     def progress(self) -> Progress:
         """How far the session is."""
