@@ -38,6 +38,7 @@ from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.parameters import Parameter
 from sweepkit.plan import Placement, by_block, random_order
 from sweepkit.protocols import (
+    Awaited,
     Batch,
     Crew,
     Executor,
@@ -82,6 +83,8 @@ Coords: TypeAlias = Mapping[str, NDArray[Any]]
 MAX_RUNS = 10**6
 UNSUCCESSFUL = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
 REPORT_SECONDS = 0.2
+WAIT_SECONDS = 0.05
+"""How long, in seconds, until it is looked again whether a worker has come."""
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
 CHUNK_SECONDS = 0.002
@@ -204,6 +207,7 @@ class Session:
         self._paused_at: float | None = None
         self._paused_seconds = 0.0
         self._examples: list[Example] = []
+        self._waiting = ""
 
     # --- the session ---
 
@@ -365,6 +369,10 @@ class Session:
             equipped(task, self.sweep, self.store) as task,
             self.executor.hold(task, timeout=timeout) as crew,
         ):
+            while self._absent(crew) and not self._stopping():
+                time.sleep(WAIT_SECONDS)
+                self._tell()
+                self._account("queued")
             self.meter.start()
             self._started = time.monotonic()
             self._queued = self._started - self._asked
@@ -379,6 +387,18 @@ class Session:
                 with suppress(Exception):
                     self._enter("failed")
                 raise
+
+    def _absent(self, crew: Crew) -> bool:
+        """Whether workers are waited for, which is queued and not metered."""
+        waiting = crew.waiting() if isinstance(crew, Awaited) else ""
+        before, self._waiting = self._waiting, waiting
+        if waiting and not before and self.state in ("held", "running"):
+            self.meter.stop()
+            self._enter("queued")
+        elif before and not waiting and self.state == "queued":
+            self.meter.start()
+            self._enter("running" if self.tally.settled else "held")
+        return bool(waiting)
 
     def _limit(self) -> float | None:
         """Seconds that a run may take; a factor is one of the mean of those that are done."""
@@ -404,6 +424,7 @@ class Session:
             for outcome in outcomes:
                 if outcome is not None:
                     self._take(outcome)
+                self._absent(crew)
                 self._maybe_flush()
                 self._tell()
         finally:
@@ -971,6 +992,7 @@ class Session:
             bool(self.sweep.requirements),
             tuple(self._examples),
             self.left if self.state == "done" and self.settings.request is not None else "",
+            self._waiting if self.state == "queued" else "",
         )
 
     def _enter(self, state: str) -> None:

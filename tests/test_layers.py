@@ -146,6 +146,7 @@ SHARED = {
         "unrefined",
         "worth",
     },
+    "executors": {"dispatch"},
     "views": {
         "bundle",
         "captions",
