@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from sweepkit.parameters import Parameter
 from sweepkit.root import StoreError
 
 __all__ = [
+    "Awaited",
     "Batch",
     "ComputeLostError",
     "Crew",
@@ -142,6 +143,17 @@ class Crew(Protocol):
         pulled is in exactly one outcome, unless ``stopping()`` became true: then no more is
         pulled, runs in flight may be given up, and the iterator ends soon. A run that ends its
         worker has the status crashed or timeout and costs no other run its outcome.
+        """
+
+
+@runtime_checkable
+class Awaited(Protocol):
+    """A crew whose workers may have to be waited for, as in a queue."""
+
+    def waiting(self) -> str:
+        """Why there is no worker, in a sentence; empty while there is one. Asked often.
+
+        While there is none nothing is metered, and the job is queued.
         """
 
 

@@ -21,7 +21,16 @@ from sweepkit.handout import Handout
 from sweepkit.intake import Intake
 from sweepkit.meet import Met, complete, meet
 from sweepkit.plan import Placement
-from sweepkit.protocols import Batch, Crew, Executor, Store, StoreError, UnwritableError, everyone
+from sweepkit.protocols import (
+    Awaited,
+    Batch,
+    Crew,
+    Executor,
+    Store,
+    StoreError,
+    UnwritableError,
+    everyone,
+)
 from sweepkit.receipt import SessionAccount, environment, write_declaration
 from sweepkit.settings import Settings
 from sweepkit.signals import listening
@@ -39,6 +48,8 @@ from sweepkit.vectorized import Vectorized
 __all__ = ["Session"]
 
 REPORT_SECONDS = 0.2
+WAIT_SECONDS = 0.05
+"""How long, in seconds, until it is looked again whether a worker has come."""
 LEAST_LIMIT = 1.0
 """Smallest time limit, in seconds, that follows from a factor of the mean duration."""
 FIRST_LIMIT = 600.0
@@ -229,7 +240,7 @@ class Session:
         if self.course.pause(paused):
             self._enter("paused" if paused else "running")
         held = getattr(self.executor, "holding", self.executor.workers)
-        self.course.meter.hold(using if paused else held)
+        self.course.meter.hold(0 if self.course.waiting else using if paused else held)
         if paused:
             self._keep_up()  # a pause may be long, and a kill may end it
         self._tell()
@@ -282,6 +293,10 @@ class Session:
             equipped(task, self.sweep, self.store) as task,
             self.executor.hold(task, timeout=timeout) as crew,
         ):
+            while self._absent(crew) and not self._stopping():
+                time.sleep(WAIT_SECONDS)
+                self._tell()
+                self._account("queued")
             self.course.held(self.executor.workers)
             self._account("running", at_once=True)
             self._enter("held")
@@ -294,6 +309,19 @@ class Session:
                 with suppress(Exception):
                     self._enter("failed")
                 raise
+
+    def _absent(self, crew: Crew) -> bool:
+        """Whether workers are waited for, which is queued and not metered."""
+        course = self.course
+        waiting = crew.waiting() if isinstance(crew, Awaited) else ""
+        before, course.waiting = course.waiting, waiting
+        if waiting and not before and course.state in ("held", "running"):
+            course.meter.hold(0)
+            self._enter("queued")
+        elif before and not waiting and course.state == "queued":
+            course.meter.hold(self.executor.workers)
+            self._enter("running" if course.tally.settled else "held")
+        return bool(waiting)
 
     def _limit(self) -> float | None:
         """Seconds that a run may take; a factor is one of the mean of those that are done."""
@@ -320,6 +348,7 @@ class Session:
             for outcome in outcomes:
                 if outcome is not None:
                     self._intake.take(outcome)
+                self._absent(crew)
                 self._keep_up()
                 self._tell()
         finally:

@@ -122,6 +122,8 @@ class Progress:
         The first run of each kind of error.
     note : str
         What a limit left to be run, and why.
+    waiting : str
+        Why there is no worker yet, or no more, while the state is "queued".
     """
 
     total: int
@@ -137,6 +139,7 @@ class Progress:
     judged: bool = False
     examples: tuple[Example, ...] = ()
     note: str = ""
+    waiting: str = ""
 
     @property
     def finished(self) -> int:

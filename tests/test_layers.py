@@ -153,6 +153,7 @@ SHARED = {
         "unrefined",
         "worth",
     },
+    "executors": {"dispatch"},
     "views": {
         "bundle",
         "captions",
