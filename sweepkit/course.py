@@ -41,6 +41,8 @@ class Course:
         Whether a person interrupted.
     ending : Exception or None
         What it ends with by the failure policy.
+    waiting : str
+        Why there is no worker, while it is queued.
     """
 
     request: Request | None
@@ -53,6 +55,7 @@ class Course:
     stop_wishes: int = 0
     interrupted: bool = False
     ending: Exception | None = None
+    waiting: str = ""
     _asked: float = field(default_factory=time.monotonic)
     _began: float = field(default_factory=time.monotonic)
     _queued: float = 0.0
@@ -166,6 +169,7 @@ class Course:
             judged,
             tuple(self.examples),
             self.left(workers) if self.state == "done" and self.request is not None else "",
+            self.waiting if self.state == "queued" else "",
         )
 
     def account(self, state: str, workers: int) -> dict[str, Any]:

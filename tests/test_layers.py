@@ -102,11 +102,13 @@ RUNNING = {
 READING = {
     "analysis",
     "compare",
+    "datacard",
     "export",
     "formulas",
     "lazy",
     "locate",
     "reading",
+    "rows",
     "splits",
     "stages",
     "stored",
