@@ -23,7 +23,15 @@ from sweepkit.declaration import MOST_VALUES, document
 from sweepkit.equipment import equipped
 from sweepkit.evaluate import Task
 from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
-from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
+from sweepkit.format1 import (
+    KEEPING,
+    WIDE_NOTE,
+    WIDE_TEXT,
+    Layout,
+    Variable,
+    block_shape,
+    was_from_json,
+)
 from sweepkit.handout import OPEN_BYTES, Handout
 from sweepkit.judge import (
     RunError,
@@ -60,7 +68,6 @@ from sweepkit.resume import (
     object_identities,
     settled_values,
     stale_codes,
-    was_from_json,
     was_to_json,
 )
 from sweepkit.rewrite import holds_nothing, rejoin, retype

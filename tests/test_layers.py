@@ -29,6 +29,7 @@ FLOOR = {
     "root",
     "sampling",
     "status",
+    "streams",
 }
 RUNNING = {
     "amend",
@@ -85,7 +86,6 @@ RUNNING = {
     "source",
     "spelling",
     "stores",
-    "streams",
     "sweep",
     "template",
     "traits",

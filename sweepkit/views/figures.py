@@ -28,6 +28,9 @@ MAX_CUBE = 1_500_000
 """Entries of a cube sent to the browser; beyond, a moved limit is redrawn from here."""
 
 PAIR_BINS = 12
+PANELS = 4
+"""Quantile bins of a parameter of small multiples whose values hardly repeat."""
+
 MAX_PAIRS = 45
 
 
@@ -41,6 +44,8 @@ class Asked:
         Of each lever.
     axes : tuple of str
         Parameters of the map from the slowest to the fastest: multiples, y, x.
+    panels : tuple of str
+        Those among them that have a map for each value.
     at : mapping of str to int
         Positions of parameters that are not averaged over.
     """
@@ -49,6 +54,7 @@ class Asked:
     stops: tuple[int, ...]
     filters: Sequence[Mapping[str, Any]]
     axes: tuple[str, ...]
+    panels: tuple[str, ...]
     at: Mapping[str, int]
     show: str
     table: Table
@@ -63,6 +69,7 @@ class Asked:
         stops: Sequence[int],
         filters: Sequence[Mapping[str, Any]],
         axes: Sequence[str],
+        panels: Sequence[str],
         at: Mapping[str, int],
         show: str,
     ) -> Asked:
@@ -70,7 +77,10 @@ class Asked:
         own = any(each.get("src") == "map" for each in filters)
         beside = mask_of(of, t, filters, but="map") if own else selected
         at = {name: code for name, code in at.items() if name not in axes}
-        return cls(of, tuple(stops), filters, tuple(axes), at, show, t, selected, beside)
+        axes = tuple(axes)
+        return cls(
+            of, tuple(stops), filters, axes, tuple(panels), at, show, t, selected, beside
+        )
 
     @property
     def chosen(self) -> Table:
@@ -96,13 +106,14 @@ class Asked:
 
 
 @lru_cache(maxsize=8)
-def _cells(t: Table, axes: tuple[str, ...]) -> Cells:
-    return cells(t, axes, bins=BINS)
+def _cells(t: Table, axes: tuple[str, ...], panels: tuple[str, ...] = ()) -> Cells:
+    return cells(t, axes, bins=BINS, coarse=dict.fromkeys(panels, PANELS))
 
 
 def map_cells(asked: Asked) -> Cells:
     """The cells of the map; one if it has no axis."""
-    return _cells(asked.of.table, asked.axes)  # which runs are where rests on no outcome
+    # Which runs are where rests on no outcome.
+    return _cells(asked.of.table, asked.axes, asked.panels)
 
 
 def overview(asked: Asked) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["number", "pack", "plain"]
+__all__ = ["number", "pack", "plain", "rounded"]
 
 
 def pack(array: NDArray[Any]) -> dict[str, Any]:
@@ -33,3 +34,11 @@ def number(value: Any) -> float | None:
 def plain(values: NDArray[Any]) -> list[float | None]:
     """Numbers for JSON."""
     return [number(v) for v in np.asarray(values, np.float64).reshape(-1)]
+
+
+_LONG = re.compile(r"(?<![\w.])-?\d+\.\d{3,}(?:e[+-]?\d+)?(?![\w.])")
+
+
+def rounded(text: str) -> str:
+    """A text whose long decimal numbers have three digits, as far as they are read at a glance."""
+    return _LONG.sub(lambda found: f"{float(found[0]):.3g}", text)

@@ -14,7 +14,7 @@ from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING
 from sweepkit.analysis.table import Table
 from sweepkit.views.source import Source
 
-__all__ = ["OUTCOMES", "checked", "code_of", "kind_labels", "mask_of", "remapped"]
+__all__ = ["OUTCOMES", "check_axes", "checked", "code_of", "kind_labels", "mask_of", "remapped"]
 
 OUTCOMES = {"pass": PASSED, "fail": FAILED, "pending": PENDING, "error": ERRORED}
 
@@ -48,6 +48,27 @@ def checked(of: Source, filters: Sequence[Mapping[str, Any]]) -> None:
                     f"the filter {each.get('text')!r} has a test without 'of', "
                     "'output', 'outcome', 'kind' or 'island'"
                 )
+
+
+def check_axes(of: Source, axes: Mapping[str, str]) -> None:
+    """Refuse axes of a map that name what is not there, or the same twice.
+
+    Raises
+    ------
+    ValueError
+        Naming the axis and what it may be.
+    """
+    names = [p.name for p in of.parameters]
+    for word, name in axes.items():
+        if name not in names and (name or word == "x"):
+            raise ValueError(
+                f"{word}={name!r} is no parameter; there are {', '.join(map(repr, names))}"
+            )
+    used = [name for name in axes.values() if name]
+    for name in used:
+        if used.count(name) > 1:
+            words = " and ".join(word for word, one in axes.items() if one == name)
+            raise ValueError(f"{words} are both {name!r}; a parameter has one axis of a map")
 
 
 def mask_of(

@@ -130,6 +130,8 @@ export function openRing(X, Y, W, H) {
   );
 }
 
+const said = (p, k) => `${p.name} ${united((p.full || p.labels)[k], p.units)}`;
+
 export const cellPlace = (x, y, by, i, j, z) =>
   [
     [x, i],
@@ -137,7 +139,36 @@ export const cellPlace = (x, y, by, i, j, z) =>
     [by, z],
   ]
     .filter(([p]) => p)
-    .map(([p, k]) => `${p.name} ${united((p.full || p.labels)[k], p.units)}`);
+    .map(([p, k]) => (p.say ? p.say(k) : said(p, k)));
+
+// The small multiples over one or two parameters: what each map is of, in words and as tests.
+// Of a parameter in bins each takes several, `bins` groups in all.
+export function multiplesOver(parameters, bins) {
+  const sides = parameters.map((p) => {
+    const n = p.ends ? Math.min(p.n, bins) : p.n;
+    const codes = Array.from({ length: n }, () => []);
+    for (let c = 0; c < p.n; c++) codes[Math.floor((c * n) / p.n)].push(c);
+    const say = (k) => {
+      if (n === p.n) return said(p, k);
+      const ends = [p.ends[0][codes[k][0]], p.ends[1][codes[k][codes[k].length - 1]]];
+      const text =
+        p.kind === "time"
+          ? `${p.labels[codes[k][0]]} to ${p.labels[codes[k][codes[k].length - 1]]}`
+          : ends.map((v) => figure(v, 3)).join(" to ");
+      return `${p.name} ${united(text, p.units)}`;
+    };
+    return { p, n, codes, say };
+  });
+  const inner = sides.length > 1 ? sides[1].n : 1;
+  const at = (z) => [Math.floor(z / inner), z % inner];
+  return {
+    name: parameters.map((p) => p.name).join(" and "),
+    n: sides.reduce((all, side) => all * side.n, 1),
+    inner,
+    say: (z) => sides.map((side, k) => side.say(at(z)[k])).join(", "),
+    tests: (z) => sides.map((side, k) => ({ of: side.p.name, codes: side.codes[at(z)[k]] })),
+  };
+}
 
 export function cellWords(x, y, by, i, j, z, cells, c) {
   const n = cells.pass[c] + cells.fail[c];
@@ -184,9 +215,11 @@ export function pickedBy(f, x, y, by, i, j, z) {
       ? t.codes.includes(i)
       : y && t.of === y.name
         ? t.codes.includes(j)
-        : by && t.of === by.name
-          ? t.codes.includes(z)
-          : false,
+        : by?.tests
+          ? by.tests(z).some((own) => own.of === t.of && own.codes.some((c) => t.codes.includes(c)))
+          : by && t.of === by.name
+            ? t.codes.includes(z)
+            : false,
   );
 }
 
@@ -233,7 +266,8 @@ export function cellImage(root, cells, scale, z, nx, ny, w, tall, ex, ey) {
   node.width = Math.round(w * ratio);
   node.height = Math.round(tall * ratio);
   const brush = node.getContext("2d"),
-    style = getComputedStyle(root);
+    style = getComputedStyle(root),
+    wrong = style.getPropertyValue("--sk-error");
   for (let j = 0; j < ny; j++)
     for (let i = 0; i < nx; i++) {
       const c = (z * ny + j) * nx + i,
@@ -255,6 +289,11 @@ export function cellImage(root, cells, scale, z, nx, ny, w, tall, ex, ey) {
         (ex.e[i + 1] - ex.e[i]) * node.width + 0.4,
         (ey.e[j + 1] - ey.e[j]) * node.height + 0.4,
       );
+      if (paint !== "rate" || !cells.error[c]) continue;
+      const tall_ = (ey.e[j + 1] - ey.e[j]) * node.height,
+        hurt = Math.max(1, (tall_ * cells.error[c]) / (n + cells.error[c]));
+      brush.fillStyle = wrong;
+      brush.fillRect(X, Y + tall_ - hurt, (ex.e[i + 1] - ex.e[i]) * node.width, hurt);
     }
   return s("image", {
     href: node.toDataURL(),

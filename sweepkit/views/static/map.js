@@ -10,15 +10,17 @@ import {
   colourScale,
   labelsTurned,
   mapLegend,
+  multiplesOver,
   openRing,
   pickedBy,
   unevenValues,
 } from "./cells.js";
 
 const MANY = 2500; // cells drawn one by one; more become a picture
+const MOST = 48; // maps side by side
 
 export function mapView(app) {
-  const one = h("button", { type: "button", onclick: () => app.set({ by: "" }) }, "One map");
+  const one = h("button", { type: "button", onclick: () => app.set({ by: "", by2: "" }) }, "One map");
   const many = h(
     "button",
     { type: "button", onclick: () => app.set({ by: firstFree() }) },
@@ -48,26 +50,28 @@ export function mapView(app) {
   let madeFor = "";
 
   const several = () => app.meta.params.filter((p) => p.n > 1);
-  const firstFree = () =>
-    several().find((p) => p.name !== app.state.x && p.name !== app.state.y && p.n <= 12)?.name ||
-    "";
+  const bins = () => app.meta.panel_bins || 4;
+  const AXES = ["x", "y", "by", "by2"];
+  const free = () => several().filter((p) => !AXES.some((axis) => app.state[axis] === p.name));
+  const firstFree = () => free().find((p) => p.n <= 12 || p.ends)?.name || "";
 
   function choose(axis, name) {
-    const { x, y, by } = app.state,
-      next = { x, y, by };
-    for (const other of ["x", "y", "by"])
+    const next = Object.fromEntries(AXES.map((one) => [one, app.state[one] || ""]));
+    for (const other of AXES)
       if (other !== axis && next[other] === name && name) next[other] = next[axis];
     next[axis] = name;
     if (!next.x) [next.x, next.y] = [next.y, ""];
+    if (!next.by) [next.by, next.by2] = [next.by2, ""];
     app.set(next);
   }
 
   function controls() {
-    const { x, y, by, show } = app.state,
+    const { x, y, by, by2, show } = app.state,
       key = JSON.stringify([
         x,
         y,
         by,
+        by2,
         show,
         app.meta.params.map((p) => [p.name, p.n]),
         app.meta.outputs,
@@ -104,6 +108,9 @@ export function mapView(app) {
       h("label", {}, "x ", select("x", x, false, "x axis")),
       h("label", {}, "y ", select("y", y, true, "y axis")),
       by ? h("label", {}, "by ", select("by", by, true, "multiples by")) : null,
+      by && (by2 || free().length)
+        ? h("label", {}, "and ", select("by2", by2 || "", true, "and by"))
+        : null,
       h(
         "label",
         {},
@@ -123,7 +130,7 @@ export function mapView(app) {
     one.setAttribute("aria-pressed", String(!by));
     many.setAttribute("aria-pressed", String(Boolean(by)));
     many.disabled = !by && !firstFree();
-    const rest = several().filter((p) => ![x, y, by].includes(p.name));
+    const rest = several().filter((p) => ![x, y, by, by2].includes(p.name));
     swap(
       sliders,
       rest.map((p) => {
@@ -188,15 +195,17 @@ export function mapView(app) {
     slices();
     const x = app.param(app.state.x),
       y = app.param(app.state.y),
-      by = app.param(app.state.by);
+      over = [app.state.by, app.state.by2].filter(Boolean).map((name) => app.param(name));
+    const by = over.length ? multiplesOver(over, bins()) : null;
     const cells = app.cells();
     plot.dataset.exact = String(cells.exact);
     const wide = Math.max(260, app.width(plot, 500));
     const focus = plot.getRootNode().activeElement?.closest?.(".hit"),
       at = focus && plot.contains(focus) ? focus.dataset.i : null;
     const hatched = hatch();
-    const panels = by ? by.n : 1,
-      across = by ? (panels > 4 && wide > 640 ? 3 : panels > 1 ? 2 : 1) : 1;
+    const panels = by ? Math.min(by.n, MOST) : 1,
+      fit = Math.max(2, Math.min(4, Math.floor(wide / 130)));
+    const across = !by || panels === 1 ? 1 : crosswise(by, panels, wide, fit);
     const left = y
         ? Math.min(100, 34 + 6.4 * Math.max(...y.labels.map((t) => Math.min(12, t.length))))
         : 12,
@@ -206,7 +215,7 @@ export function mapView(app) {
     const tall = !y
       ? 70
       : by
-        ? Math.max(90, Math.min(190, 280 / Math.min(rows, 2)))
+        ? Math.max(90, Math.min(190, 280 / Math.min(rows, across > 2 ? 3 : 2)))
         : Math.max(120, Math.min(300, 60 * y.n + 60));
     const head = by ? 20 : 4,
       foot = 24,
@@ -279,6 +288,16 @@ export function mapView(app) {
     }
     swap(legend, mapLegend(app, cells, scale, hatched.url));
     empty(cells);
+    if (by && by.n > MOST) {
+      why.hidden = false;
+      why.textContent = `The first ${MOST} of ${by.n} maps. ${why.textContent}`;
+    }
+  }
+
+  // Maps in a row: of two parameters those of the second, where they have the room.
+  function crosswise(by, panels, wide, fit) {
+    if (by.inner > 1) return by.inner <= fit ? by.inner : fit;
+    return panels > 4 && wide > 640 ? 3 : 2;
   }
 
   function empty(cells) {
@@ -315,12 +334,13 @@ export function mapView(app) {
     const nx = x.n,
       ny = y ? y.n : 1,
       group = s("g", { transform: `translate(${ox},${oy})` });
-    const picture = nx * ny > MANY;
+    const picture = nx * ny > MANY || (by && nx * ny * Math.min(by.n, MOST) > 2 * MANY);
     const run = app.part("run"),
       open =
         run && app.state.run === run.run
           ? Object.fromEntries(run.point.map((p) => [p.name, p.code]))
-          : null;
+          : null,
+      here = open && (!by || by.tests(z).every((t) => t.codes.includes(open[t.of])));
     const picked = app.state.filters.find((f) => f.src === "map");
     const gap = small || w / nx < 12 ? 0.5 : 1;
     if (picture) group.append(cellImage(el, cells, scale, z, nx, ny, w, tall, ex, ey));
@@ -364,12 +384,7 @@ export function mapView(app) {
             }),
           );
         }
-        if (
-          open &&
-          open[x.name] === i &&
-          (!y || open[y.name] === j) &&
-          (!by || open[by.name] === z)
-        )
+        if (here && open[x.name] === i && (!y || open[y.name] === j))
           group.append(openRing(X, Y, W, H));
         group.append(hit(x, y, by, cells, scale, c, i, j, z, X, Y, W, H));
       }
@@ -377,15 +392,17 @@ export function mapView(app) {
     if (picture) group.append(sheet(x, y, by, cells, scale, z, w, tall, ex, ey));
     group.append(cellAxes(x, y, ex, ey, w, tall, first, turned, small));
     if (by) {
-      const known = tallies[1];
+      const known = tallies[1],
+        roomy = w > 62 + 6.6 * Math.min(16, by.say(z).length);
       group.append(
         s(
           "text",
           { x: 0, y: -6, class: "panel" },
-          short(`${by.name} ${united(by.labels[z], by.units)}`, Math.floor(w / 7)),
+          s("title", {}, by.say(z)),
+          short(by.say(z), Math.floor((w - (roomy ? 62 : 0)) / 6.6)),
         ),
       );
-      if (w > 150)
+      if (roomy)
         group.append(
           s(
             "text",
@@ -462,7 +479,7 @@ export function mapView(app) {
     }
     const tests = [{ of: x.name, codes: [i] }];
     if (y) tests.push({ of: y.name, codes: [j] });
-    if (by) tests.push({ of: by.name, codes: [z] });
+    if (by) tests.push(...by.tests(z));
     app.filter(
       { src: "map", text: cellPlace(x, y, by, i, j, z).join(", "), tests },
       { open: true },
