@@ -157,6 +157,7 @@ SHARED = {
         "maps",
         "packing",
         "progress",
+        "raster",
         "record",
         "selection",
         "source",
@@ -188,6 +189,7 @@ LATER = {"annotationlib"}
 
 FOREIGN = {
     "IPython": {"views"},
+    "PIL": {"views"},
     "click": {"cli"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},

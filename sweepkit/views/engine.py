@@ -177,12 +177,7 @@ class Engine:
 
     def _meta(self) -> dict[str, Any]:
         replayed = self.replay is not None
-        return {
-            **captions.meta(self.source),
-            "replay": replayed,
-            "theme": self.state.theme,
-            "panel_bins": figures.PANELS,
-        }
+        return {**captions.meta(self.source), "replay": replayed, "theme": self.state.theme}
 
     def _state(self) -> dict[str, Any]:
         state = {name: getattr(self.state, name) for name in STATE_NAMES}
@@ -218,7 +213,7 @@ class Engine:
                 if stop == one.declared:
                     limits.pop(one.name)
         changes = {name: given[name] for name in STATE_NAMES if name in given}
-        check_axes(self.source, {name: getattr(self.state, name) for name in AXES} | changes)
+        check_axes(self.source, {name: given.get(name, getattr(self.state, name)) for name in AXES})
         self._quietly({**changes, "filters": filters, "limits": limits})
 
     def _answer(self, part: str, message: Mapping[str, Any]) -> Any:

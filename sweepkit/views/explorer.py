@@ -118,9 +118,7 @@ class Explorer(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         png, html, text = still(self._engine)
-        fallback = {"text/html": html, "text/plain": text}
-        if png is not None:
-            fallback["image/png"] = png
+        fallback = {"image/png": png, "text/html": html, "text/plain": text}
         shown = {} if _headless() else dict(data or {})
         return {**shown, **fallback}, metadata
 

@@ -118,6 +118,8 @@ export class App {
   problem(text) {
     this.flying = null;
     this.trouble = text;
+    for (const view of this.views) // what waits for an answer says why there is none
+      for (const name of view.parts || []) this.parts[name] ??= { key: null, data: { why: text } };
     this.draw();
   }
 

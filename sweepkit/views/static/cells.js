@@ -141,32 +141,47 @@ export const cellPlace = (x, y, by, i, j, z) =>
     .filter(([p]) => p)
     .map(([p, k]) => (p.say ? p.say(k) : said(p, k)));
 
+// A parameter in fewer bins, each of several of its own: `group` says which.
+export function coarse(p, n) {
+  if (!p || !n || n >= p.n) return p;
+  const group = Array.from({ length: n }, () => []);
+  for (let c = 0; c < p.n; c++) group[Math.floor((c * n) / p.n)].push(c);
+  const ends = [
+    group.map((codes) => p.ends[0][codes[0]]),
+    group.map((codes) => p.ends[1][codes[codes.length - 1]]),
+  ];
+  const time = p.kind === "time",
+    numbers = ends[0].map((low, k) => (low + ends[1][k]) / 2);
+  const told = (codes, at) => p.labels[codes[Math.floor(at * (codes.length - 1))]];
+  return {
+    ...p,
+    n,
+    group,
+    ends,
+    numbers,
+    labels: group.map((codes, k) => (time ? told(codes, 0.5) : figure(numbers[k], 3))),
+    full: group.map((codes, k) =>
+      time
+        ? `${told(codes, 0)} to ${told(codes, 1)}`
+        : `${figure(ends[0][k], 3)} to ${figure(ends[1][k], 3)}`,
+    ),
+  };
+}
+
+export const codesOf = (p, k) => (p.group ? p.group[k] : [k]);
+
 // The small multiples over one or two parameters: what each map is of, in words and as tests.
-// Of a parameter in bins each takes several, `bins` groups in all.
-export function multiplesOver(parameters, bins) {
-  const sides = parameters.map((p) => {
-    const n = p.ends ? Math.min(p.n, bins) : p.n;
-    const codes = Array.from({ length: n }, () => []);
-    for (let c = 0; c < p.n; c++) codes[Math.floor((c * n) / p.n)].push(c);
-    const say = (k) => {
-      if (n === p.n) return said(p, k);
-      const ends = [p.ends[0][codes[k][0]], p.ends[1][codes[k][codes[k].length - 1]]];
-      const text =
-        p.kind === "time"
-          ? `${p.labels[codes[k][0]]} to ${p.labels[codes[k][codes[k].length - 1]]}`
-          : ends.map((v) => figure(v, 3)).join(" to ");
-      return `${p.name} ${united(text, p.units)}`;
-    };
-    return { p, n, codes, say };
-  });
-  const inner = sides.length > 1 ? sides[1].n : 1;
-  const at = (z) => [Math.floor(z / inner), z % inner];
+export function multiplesOver(parameters) {
+  const inner = parameters.length > 1 ? parameters[1].n : 1;
+  const at = (z) => (parameters.length > 1 ? [Math.floor(z / inner), z % inner] : [z]);
+  const lines = (z) => parameters.map((p, k) => said(p, at(z)[k]));
   return {
     name: parameters.map((p) => p.name).join(" and "),
-    n: sides.reduce((all, side) => all * side.n, 1),
+    n: parameters.reduce((all, p) => all * p.n, 1),
     inner,
-    say: (z) => sides.map((side, k) => side.say(at(z)[k])).join(", "),
-    tests: (z) => sides.map((side, k) => ({ of: side.p.name, codes: side.codes[at(z)[k]] })),
+    lines,
+    say: (z) => lines(z).join(", "),
+    tests: (z) => parameters.map((p, k) => ({ of: p.name, codes: codesOf(p, at(z)[k]) })),
   };
 }
 
@@ -210,16 +225,11 @@ export function cellTip(app, x, y, by, i, j, z, cells, c, scale) {
 }
 
 export function pickedBy(f, x, y, by, i, j, z) {
+  const mine = [{ of: x.name, codes: codesOf(x, i) }];
+  if (y) mine.push({ of: y.name, codes: codesOf(y, j) });
+  if (by) mine.push(...(by.tests ? by.tests(z) : [{ of: by.name, codes: [z] }]));
   return f.tests.every((t) =>
-    t.of === x.name
-      ? t.codes.includes(i)
-      : y && t.of === y.name
-        ? t.codes.includes(j)
-        : by?.tests
-          ? by.tests(z).some((own) => own.of === t.of && own.codes.some((c) => t.codes.includes(c)))
-          : by && t.of === by.name
-            ? t.codes.includes(z)
-            : false,
+    mine.some((own) => own.of === t.of && own.codes.some((c) => t.codes?.includes(c))),
   );
 }
 

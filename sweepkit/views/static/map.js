@@ -7,6 +7,8 @@ import {
   cellPlace,
   cellTip,
   cellWords,
+  coarse,
+  codesOf,
   colourScale,
   labelsTurned,
   mapLegend,
@@ -50,7 +52,6 @@ export function mapView(app) {
   let madeFor = "";
 
   const several = () => app.meta.params.filter((p) => p.n > 1);
-  const bins = () => app.meta.panel_bins || 4;
   const AXES = ["x", "y", "by", "by2"];
   const free = () => several().filter((p) => !AXES.some((axis) => app.state[axis] === p.name));
   const firstFree = () => free().find((p) => p.n <= 12 || p.ends)?.name || "";
@@ -193,10 +194,15 @@ export function mapView(app) {
   function draw() {
     controls();
     slices();
-    const x = app.param(app.state.x),
-      y = app.param(app.state.y),
-      over = [app.state.by, app.state.by2].filter(Boolean).map((name) => app.param(name));
-    const by = over.length ? multiplesOver(over, bins()) : null;
+    const { axes } = app.part("overview"),
+      sizes = Object.fromEntries(axes || []),
+      wanted = ["by", "by2", "y", "x"].map((axis) => app.state[axis]).filter(Boolean);
+    if (axes && axes.map(([name]) => name).join("\0") !== wanted.join("\0")) return; // under way
+    const named = (name) => coarse(app.param(name), sizes[name]),
+      x = named(app.state.x),
+      y = named(app.state.y),
+      over = [app.state.by, app.state.by2].filter(Boolean).map(named);
+    const by = over.length ? multiplesOver(over) : null;
     const cells = app.cells();
     plot.dataset.exact = String(cells.exact);
     const wide = Math.max(260, app.width(plot, 500));
@@ -217,7 +223,7 @@ export function mapView(app) {
       : by
         ? Math.max(90, Math.min(190, 280 / Math.min(rows, across > 2 ? 3 : 2)))
         : Math.max(120, Math.min(300, 60 * y.n + 60));
-    const head = by ? 20 : 4,
+    const head = over.length > 1 ? 34 : by ? 20 : 4,
       foot = 24,
       step = tall + head + foot;
     const turned = labelsTurned(x, w);
@@ -340,11 +346,12 @@ export function mapView(app) {
         run && app.state.run === run.run
           ? Object.fromEntries(run.point.map((p) => [p.name, p.code]))
           : null,
-      here = open && (!by || by.tests(z).every((t) => t.codes.includes(open[t.of])));
+      here = open && (!by || by.tests(z).every((t) => t.codes.includes(open[t.of]))),
+      inside = (p, k) => codesOf(p, k).includes(open[p.name]);
     const picked = app.state.filters.find((f) => f.src === "map");
     const gap = small || w / nx < 12 ? 0.5 : 1;
     if (picture) group.append(cellImage(el, cells, scale, z, nx, ny, w, tall, ex, ey));
-    let tallies = [0, 0];
+    let tallies = [0, 0, 0];
     for (let j = 0; j < ny; j++) {
       for (let i = 0; i < nx; i++) {
         const c = (z * ny + j) * nx + i;
@@ -354,6 +361,7 @@ export function mapView(app) {
           H = (ey.e[j + 1] - ey.e[j]) * tall;
         tallies[0] += cells.fail[c];
         tallies[1] += cells.pass[c] + cells.fail[c];
+        tallies[2] += cells.error[c];
         if (picture) continue;
         const box = {
           X: X + gap / 2,
@@ -384,8 +392,7 @@ export function mapView(app) {
             }),
           );
         }
-        if (here && open[x.name] === i && (!y || open[y.name] === j))
-          group.append(openRing(X, Y, W, H));
+        if (here && inside(x, i) && (!y || inside(y, j))) group.append(openRing(X, Y, W, H));
         group.append(hit(x, y, by, cells, scale, c, i, j, z, X, Y, W, H));
       }
     }
@@ -393,21 +400,24 @@ export function mapView(app) {
     group.append(cellAxes(x, y, ex, ey, w, tall, first, turned, small));
     if (by) {
       const known = tallies[1],
-        roomy = w > 62 + 6.6 * Math.min(16, by.say(z).length);
-      group.append(
-        s(
-          "text",
-          { x: 0, y: -6, class: "panel" },
-          s("title", {}, by.say(z)),
-          short(by.say(z), Math.floor((w - (roomy ? 62 : 0)) / 6.6)),
+        lines = by.lines(z),
+        roomy = w > 62 + 6.6 * Math.min(14, lines[0].length);
+      lines.forEach((line, k) =>
+        group.append(
+          s(
+            "text",
+            { x: 0, y: -6 - 14 * (lines.length - 1 - k), class: "panel" },
+            s("title", {}, by.say(z)),
+            short(line, Math.floor((w - (roomy && !k ? 62 : 0)) / 6.6)),
+          ),
         ),
       );
       if (roomy)
         group.append(
           s(
             "text",
-            { x: w, y: -6, "text-anchor": "end" },
-            known ? `${percent(tallies[0] / known)} % fail` : "not run",
+            { x: w, y: -6 - 14 * (lines.length - 1), "text-anchor": "end" },
+            known ? `${percent(tallies[0] / known)} % fail` : tallies[2] ? "errors" : "not run",
           ),
         );
     }
@@ -477,8 +487,8 @@ export function mapView(app) {
       app.unfilter((f) => f.src === "map");
       return;
     }
-    const tests = [{ of: x.name, codes: [i] }];
-    if (y) tests.push({ of: y.name, codes: [j] });
+    const tests = [{ of: x.name, codes: codesOf(x, i) }];
+    if (y) tests.push({ of: y.name, codes: codesOf(y, j) });
     if (by) tests.push(...by.tests(z));
     app.filter(
       { src: "map", text: cellPlace(x, y, by, i, j, z).join(", "), tests },
