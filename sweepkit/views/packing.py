@@ -36,9 +36,16 @@ def plain(values: NDArray[Any]) -> list[float | None]:
     return [number(v) for v in np.asarray(values, np.float64).reshape(-1)]
 
 
-_LONG = re.compile(r"(?<![\w.])-?\d+\.\d{3,}(?:e[+-]?\d+)?(?![\w.])")
+_LONG = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
 
 
 def rounded(text: str) -> str:
     """A text whose long decimal numbers have three digits, as far as they are read at a glance."""
-    return _LONG.sub(lambda found: f"{float(found[0]):.3g}", text)
+
+    def short(found: re.Match[str]) -> str:
+        value = float(found[0])
+        if sum(letter.isdigit() for letter in found[0].partition("e")[0]) < 5:
+            return found[0]
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+    return _LONG.sub(short, text)

@@ -163,7 +163,7 @@ export function coarse(p, n) {
     full: group.map((codes, k) =>
       time
         ? `${told(codes, 0)} to ${told(codes, 1)}`
-        : `${figure(ends[0][k], 3)} to ${figure(ends[1][k], 3)}`,
+        : [ends[0][k], ends[1][k]].map((v) => figure(v, 3)).join(ends[0][k] < 0 ? " to " : "–"),
     ),
   };
 }
