@@ -258,7 +258,8 @@ def test_a_run_drawn_with_all_its_parameters_has_its_nearest_beside_it() -> None
 
 
 def test_the_ground_beyond_a_limit_is_on_the_side_that_fails() -> None:
-    ds = xr.Dataset({"h": (("a", "t"), [[1.0, 2.0], [3.0, 4.0]])}, coords={"a": [1, 2]})
+    heights = (("a", "t"), [[1.0, 2.0], [3.0, 4.0]])
+    ds = xr.Dataset({"h": heights, "top": ("a", [2.0, 4.0])}, coords={"a": [1, 2]})
     wanted = ["h.min(t) >= 1.5", "h.max(t) <= 3.5", "abs(h).max(t) < 9", "h.last(t) > 0"]
     engine = Engine(ds, requirements=wanted)
     (shown,) = record(engine.source, engine.table, 0, engine.stops, None)["traces"]
