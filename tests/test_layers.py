@@ -29,6 +29,7 @@ FLOOR = {
     "root",
     "sampling",
     "status",
+    "streams",
 }
 RUNNING = {
     "amend",
@@ -92,7 +93,6 @@ RUNNING = {
     "source",
     "spelling",
     "stores",
-    "streams",
     "sweep",
     "template",
     "traits",
@@ -167,6 +167,7 @@ SHARED = {
         "maps",
         "packing",
         "progress",
+        "raster",
         "record",
         "selection",
         "source",
@@ -198,6 +199,7 @@ LATER = {"annotationlib"}
 
 FOREIGN = {
     "IPython": {"views"},
+    "PIL": {"views"},
     "click": {"cli"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
