@@ -233,10 +233,7 @@ def _reason(fault: StoreError) -> str:
 
 
 def _chunk_index(layout: Layout, name: str, box: Box) -> tuple[int, ...]:
-    variable = layout.variables[name]
-    extents = layout.chunk(variable)
-    own = (0,) * len(variable.shape)
-    return tuple(part.start // e for part, e in zip(box, extents, strict=True)) + own
+    return layout.chunk_index(layout.variables[name], box)
 
 
 def _chunks(layout: Layout, variable: Variable, box: Box) -> Iterator[Box]:

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from sweepkit.capture import capped, one_line, told
 from sweepkit.containment import Surroundings, seed_globals
-from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork
+from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork, outbox
 from sweepkit.outputs import (
     Collector,
     Column,
     Misfit,
     Output,
     as_mapping,
+    put_apart,
     whole_column,
 )
 from sweepkit.protocols import Result
@@ -64,7 +65,8 @@ class Calls:
         self._index = index
         self._keys = keys
         self._process = os.getpid()
-        self._collector = Collector(task.outputs)
+        self._outbox = outbox(task, station)
+        self._collector = Collector(task.outputs, self._outbox)
         self._columns: dict[str, list[Column]] = {}
         self._errors: dict[int, str] = {}
         self._logs: dict[int, str] = {}
@@ -172,6 +174,8 @@ class Calls:
                 self._collector.take(rows.start + row, _of_run(named, ends, row))
             return
         for name, column in made.items():
+            if self._outbox is not None:
+                column = put_apart(name, column, self._outbox)
             self._columns.setdefault(name, []).append(column)
 
 
@@ -274,7 +278,7 @@ def _joined(columns: list[Column], done: int) -> list[Column]:
     groups: dict[Any, list[Column]] = {}
     for one in columns:
         coords = tuple((dim, along.dtype.str, along.tobytes()) for dim, along in one.coords.items())
-        groups.setdefault((one.variable, one.pad, coords), []).append(one)
+        groups.setdefault((one.variable, one.written, one.pad, coords), []).append(one)
     return [_concatenated(group, done) for group in groups.values()]
 
 

@@ -22,8 +22,17 @@ def equipped(task: Task, sweep: Sweep, store: Store) -> Iterator[Task]:
     files: dict[str, Any] = {}
     if isinstance(sweep.simulator, Command):
         files = {f"file {at}": InputFile(path) for at, path in enumerate(sweep.simulator.inputs)}
-    with staged({**sweep.inputs, **files}, store.folder("inputs")) as made:
+    with (
+        staged({**sweep.inputs, **files}, store.folder("inputs")) as made,
+        store.depot() as depot,
+    ):
         if isinstance(sweep.simulator, Command):
             copies = tuple(made.pop(name).path for name in files)
             task = replace(task, function=replace(sweep.simulator, inputs=copies))
-        yield replace(task, inputs=made, setup=sweep.setup, artefacts=store.folder("artefacts"))
+        yield replace(
+            task,
+            inputs=made,
+            setup=sweep.setup,
+            artefacts=store.folder("artefacts"),
+            depot=depot,
+        )

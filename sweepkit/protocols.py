@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sweepkit.format1 import Layout, Variable
 from sweepkit.outputs import Column
 from sweepkit.parameters import Parameter
+from sweepkit.parcels import Depot, Parcel
 from sweepkit.root import StoreError
 
 __all__ = [
@@ -278,6 +279,18 @@ class Store(Protocol):
 
     def write(self, name: str, box: tuple[slice, ...], values: NDArray[Any]) -> None:
         """Write values; the box must cover whole chunks, or what is left of them at the edge."""
+
+    def depot(self) -> AbstractContextManager[Depot | None]:
+        """Where workers put big values themselves, for as long as it is held.
+
+        None where they cannot: their results then bring the values.
+        """
+
+    def unpacked(self, parcel: Parcel) -> NDArray[Any]:
+        """The value that a worker put into the depot."""
+
+    def deliver(self, name: str, index: tuple[int, ...], parcel: Parcel) -> None:
+        """Make a parcel the chunk of a variable at an index, all at once."""
 
     def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
         """Whether a chunk of a variable is there."""

@@ -41,6 +41,7 @@ from sweepkit.format1 import (
 )
 from sweepkit.lock import held
 from sweepkit.parameters import Parameter
+from sweepkit.parcels import FolderDepot, Parcel, deliver, folder_depot, unpacked
 from sweepkit.protocols import StoreError
 from sweepkit.root import CHECKSUM, STAGES, side_folder
 
@@ -302,6 +303,29 @@ class ZarrStore:
         """
         with self._writing(f"variable {name!r}"):
             self.arrays.write(name, box, values)
+
+    # --- what workers write ---
+
+    def depot(self) -> AbstractContextManager[FolderDepot | None]:
+        """A folder beside the store that workers put big values into."""
+        guards = {name: one.guards for name, one in self.layout.variables.items() if one.guards}
+        return folder_depot(self.beside / "parcels", guards)
+
+    def unpacked(self, parcel: Parcel) -> NDArray[Any]:
+        """The value that a worker put into the depot."""
+        with self._writing("what a worker wrote"):
+            return unpacked(parcel)
+
+    def deliver(self, name: str, index: tuple[int, ...], parcel: Parcel) -> None:
+        """Make a parcel the chunk of a variable at an index, all at once.
+
+        Raises
+        ------
+        StoreError
+            If the parcel is gone, or cannot be put there.
+        """
+        with self._writing(f"variable {name!r}"):
+            deliver(parcel, self.root.joinpath(name, "c", *map(str, index)))
 
     def _writing(self, what: str) -> AbstractContextManager[None]:
         return writing(self.path, what, self.beside)
