@@ -61,6 +61,11 @@ REFUSALS = (
 LEAVE_SECONDS = 10.0
 """How long, in seconds, workers may take to leave what they set up."""
 
+SETUP_TIMES = 10.0
+SETUP_LEAST = 60.0
+"""Where runs have a time limit, setting up has one of so many times theirs, and of as many seconds
+at least: what is loaded once may take longer than a run."""
+
 RECYCLE_BYTES = 2**30
 """Growth of a worker, in bytes, after which a fresh one takes over."""
 
@@ -386,6 +391,8 @@ class Fleet:
         if slept:  # what ran meanwhile gets the time anew
             running = [(member.number, member.running[1]) for member in self._members]
             self._allowance = {(number, began): clock - began for number, began in running}
+        if self.leaves:
+            self._end_endless_setup(timeout, clock, slept=slept)
         for member in self._members:
             row, started = member.running
             if row < 0 or member.killed_for is not None or not member.inflight:
@@ -397,6 +404,21 @@ class Fleet:
                 error = f"the run took more than its time limit of {timeout:g} s"
                 member.killed_for = (row, clock - started, error)
                 member.kill_with_stack()
+
+    def _end_endless_setup(self, timeout: float, clock: float, *, slept: bool) -> None:
+        """Raise if a worker has been setting up for far longer than a run may take."""
+        limit = max(SETUP_TIMES * timeout, SETUP_LEAST)
+        for member in self._members:
+            if slept:
+                member.hired = clock
+            if not member.ready and clock - member.hired > limit and member.process.is_alive():
+                member.kill_with_stack()
+                self._members.remove(member)
+                raise SetupError(
+                    f"setting up took a worker more than {limit:g} s, the limit where runs have "
+                    f"one of {timeout:g} s; make it quicker, or the time limit longer\n"
+                    f"{member.close().strip()}"
+                )
 
     def _ask_to_stop(self) -> None:
         for member in self._members:

@@ -64,6 +64,7 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import holds_nothing, rejoin, retype
+from sweepkit.setup import SetupError
 from sweepkit.simulator import (
     cell_sources,
     patchable,
@@ -380,6 +381,7 @@ class Session:
             self._enter("held")
             try:
                 self._drive(crew)
+                self._check_begun()
             except BaseException:
                 if self._created:
                     with suppress(StoreError):  # finished runs are kept, unless it is the store
@@ -387,6 +389,16 @@ class Session:
                 with suppress(Exception):
                     self._enter("failed")
                 raise
+
+    def _check_begun(self) -> None:
+        """Say so if the time went by in setting up."""
+        left, limit = self._time_left()
+        if self.sweep.setup and not self.cost.count and left <= 0 and not self.stop_wishes:
+            names = ", ".join(map(repr, self.sweep.setup))
+            raise SetupError(
+                f"{limit} is reached and no run has ended: each worker sets up {names} first; give "
+                "it more time, or see whether setting up comes to an end"
+            )
 
     def _limit(self) -> float | None:
         """Seconds that a run may take; a factor is one of the mean of those that are done."""

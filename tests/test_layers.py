@@ -31,6 +31,7 @@ FLOOR = {
     "status",
 }
 RUNNING = {
+    "agreement",
     "amend",
     "arrays",
     "batchwise",
