@@ -24,7 +24,8 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import copied
-from sweepkit.run import Session, Settings
+from sweepkit.run import Session
+from sweepkit.settings import Settings
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.streams import run_keys
@@ -99,7 +100,7 @@ def refine(
             session = Session(stage, store.stage(number), executor, own, report)
             session.run()
             if left is not None:
-                left = left.after(session.meter.seconds, session.meter.core_seconds)
+                left = left.after(session.course.meter.seconds, session.course.meter.core_seconds)
 
 
 def listed(points: Grid, grid: Grid) -> Grid:
