@@ -195,10 +195,14 @@ class Fleet:
             member.close()
 
     def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
-        """Give work to whoever has room; True when there is no more."""
+        """Give work to whoever has room; True when there is no more.
+
+        A worker that is still starting has none: what comes first is not to wait for it while
+        others are free.
+        """
         for depth in range(1, DEEPEST + 1):
             for member in self._members:
-                while len(member.inflight) < depth and self._room(member) > 0:
+                while member.ready and len(member.inflight) < depth and self._room(member) > 0:
                     ahead = max((b.seconds for b in member.inflight), default=0.0)
                     if ahead > (PREFETCH if depth == 2 else PREFETCH / 10):
                         break
@@ -206,13 +210,21 @@ class Fleet:
                     if batch is None:
                         return True
                     self._hand(member, batch)
-            while depth == 1 and self._may_hire(allowed):
-                batch = self._next(source)
-                if batch is None:
-                    return True
-                self._members.append(self._hire())
-                self._hand(self._members[-1], batch)
+            if depth == 1 and not self._hire_for(source, allowed):
+                return True
         return False
+
+    def _hire_for(self, source: Iterator[Batch], allowed: int) -> bool:
+        """Start workers, each for a batch that is there; False when there is no more."""
+        while self._may_hire(allowed):
+            starting = sum(not member.ready for member in self._members)
+            while len(self._again) <= starting:
+                batch = next((batch for batch in source if len(batch)), None)
+                if batch is None:
+                    return False
+                self._again.append(batch)
+            self._members.append(self._hire())
+        return True
 
     def _may_hire(self, allowed: int) -> bool:
         """Whether one more worker may be started: there is room, and cores to start it on."""
