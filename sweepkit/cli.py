@@ -92,12 +92,12 @@ VALUES = click.option(
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
 
 
-def _sweep(target: str, values: Mapping[str, Any]) -> sk.Sweep:
+def _sweep(target: str, values: Mapping[str, Any], stale: str = "keep") -> sk.Sweep:
     """A sweep by ``module:name``, or from a declaration."""
     if target.endswith(".json"):
         if values:
             raise ValueError("a declaration takes no parameters")
-        return sk.Sweep.from_json(Path(target))
+        return sk.Sweep.from_json(Path(target), stale=stale)
     module, colon, name = target.partition(":")
     if not colon or not module or not name:
         raise ValueError(
@@ -146,7 +146,7 @@ def run(target: str, store: Path | None, values: dict[str, Any], **said: Any) ->
         if target.endswith(".ipynb"):
             _run_notebook(target, store, values, said)
             return
-        sweep = _sweep(target, values)
+        sweep = _sweep(target, values, "ask" if said["stale"] == "ask" else "keep")
         where = store or Path(f"{sweep.name}.zarr")
         options: dict[str, Any] = {
             name: said[name] for name in ("n_jobs", "backend", "on_error", "stale", "retry")

@@ -33,6 +33,7 @@ from sweepkit.protocols import (
 )
 from sweepkit.receipt import SessionAccount, environment, write_declaration
 from sweepkit.settings import Settings
+from sweepkit.setup import SetupError
 from sweepkit.signals import listening
 from sweepkit.simulator import (
     cell_sources,
@@ -302,6 +303,7 @@ class Session:
             self._enter("held")
             try:
                 self._drive(crew)
+                self._check_begun()
             except BaseException:
                 if self._intake.created:
                     with suppress(StoreError):  # finished runs are kept, unless it is the store
@@ -322,6 +324,18 @@ class Session:
             course.meter.hold(self.executor.workers)
             self._enter("running" if course.tally.settled else "held")
         return bool(waiting)
+
+    def _check_begun(self) -> None:
+        """Say so if the time went by in setting up."""
+        if not self.sweep.setup or self._intake.cost.count or self.course.stop_wishes:
+            return
+        left, limit = self.course.time_left(self.executor.workers)
+        if left <= 0:
+            names = ", ".join(map(repr, self.sweep.setup))
+            raise SetupError(
+                f"{limit} is reached and no run has ended: each worker sets up {names} first; give "
+                "it more time, or see whether setting up comes to an end"
+            )
 
     def _limit(self) -> float | None:
         """Seconds that a run may take; a factor is one of the mean of those that are done."""

@@ -146,8 +146,8 @@ def refine(
         the stages that there are.
     n_jobs, backend, executor, timeout, rerun, retry, recycle_after, keep_scratch
         As in :func:`run`.
-    on_error, max_errors, max_runs, stale, progress
-        As in :func:`run`.
+    on_error, max_errors, max_runs, stale, request, progress
+        As in :func:`run`; a request holds for all stages together.
 
     Returns
     -------
@@ -184,7 +184,8 @@ def refine(
             f"points are a {type(points).__name__}; give what sk.suggest returned, or a grid of "
             "points along one dim, as sk.paired makes it"
         )
-    settings, held = options_of.settings(options), options_of.executor(options)
+    settings = options_of.settings(options)
+    held = options_of.executor(options, settings.request)
     show = options_of.report(options.get("progress", True), sweep.name)
     target = ZarrStore(store)
     run_stages(sweep, target, given, held, settings, show)

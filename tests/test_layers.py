@@ -32,6 +32,7 @@ FLOOR = {
     "streams",
 }
 RUNNING = {
+    "agreement",
     "amend",
     "arrays",
     "batchwise",
