@@ -143,16 +143,20 @@ def evaluate_pickled(digest: str, payload: Any, runs: Any) -> Result:
             _tasks[digest] = task, _left.enter_context(prepared(task.inputs, task.setup))
         task, handed = _tasks[digest]
     capture = TextCapture()
-    with threadpool_limits(task.threads), _routed_to(capture):
+    with _sharing(task, capture):
         return evaluate(task, runs, Station(capture, handed=handed))
 
 
 @contextlib.contextmanager
-def _routed_to(capture: TextCapture) -> Iterator[None]:
-    """Prints of this thread go to a capture; batches in other threads may begin and end."""
+def _sharing(task: Task, capture: TextCapture) -> Iterator[None]:
+    """Limited linear algebra, and this thread's prints to a capture.
+
+    Batches in other threads may begin and end meanwhile: the last one leaves things as they were.
+    """
     with _routing:
         if not _routed:
             held = contextlib.ExitStack()
+            held.enter_context(threadpool_limits(task.threads))
             _routed.append((held, held.enter_context(routed_prints())))
         else:
             _routed.append(_routed[0])
