@@ -16,7 +16,8 @@ import numpy as np
 import xarray as xr
 
 from sweepkit.protocols import Executor, Store
-from sweepkit.run import Session, Settings
+from sweepkit.run import Session
+from sweepkit.settings import Settings
 from sweepkit.status import ENDINGS, Progress
 from sweepkit.sweep import Sweep
 

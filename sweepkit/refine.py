@@ -24,7 +24,8 @@ from sweepkit.resume import (
     was_to_json,
 )
 from sweepkit.rewrite import copied
-from sweepkit.run import Session, Settings
+from sweepkit.run import Session
+from sweepkit.settings import Settings
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.streams import run_keys

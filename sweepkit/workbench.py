@@ -220,7 +220,8 @@ def derive(
         Of the new output; one that was derived before is computed anew.
     formula : str or callable
         An expression on outputs and parameters, or a function of the opened Dataset that returns
-        a DataArray over the run dims, with or without dims of its own.
+        a DataArray over the run dims, with or without dims of its own. A result that lacks run
+        dims, as a mean over them does, is stored with each run that it holds for.
     units, long_name : str, optional
         Stored with the output.
 
@@ -233,7 +234,8 @@ def derive(
     Raises
     ------
     ValueError
-        If the name is taken or no identifier, or the result does not lie over the runs.
+        If the name is taken or no identifier, or the result has other coordinate values or
+        another length along a run dim than the sweep.
     StoreBusyError
         If another process writes to the store.
     """
