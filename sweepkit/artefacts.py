@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from sweepkit.format1 import was_from_json
 from sweepkit.grid import Grid
 from sweepkit.parameters import Parameter
-from sweepkit.resume import was_from_json
 from sweepkit.stores.zarr import ZarrStore
 from sweepkit.streams import run_keys
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.amend import restore
-from sweepkit.format1 import Layout
+from sweepkit.format1 import Layout, was_from_json
 from sweepkit.grid import Grid
 from sweepkit.identity import Identity
 from sweepkit.parameters import Parameter
@@ -28,7 +28,6 @@ from sweepkit.resume import (
     object_identities,
     settled_values,
     stale_codes,
-    was_from_json,
     was_to_json,
 )
 from sweepkit.rewrite import rejoin

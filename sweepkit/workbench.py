@@ -12,6 +12,7 @@ from sweepkit import options as options_of
 from sweepkit import reading
 from sweepkit.amend import add_derived, damage
 from sweepkit.analysis import Suggestion
+from sweepkit.format1 import was_from_json
 from sweepkit.grid import Grid
 from sweepkit.identity import Identity, changes
 from sweepkit.locate import one_run
@@ -19,7 +20,7 @@ from sweepkit.options import RefineOptions, RunOptions, taking
 from sweepkit.protocols import StoreError
 from sweepkit.refine import refine as run_stages
 from sweepkit.replay import Replay, rerun
-from sweepkit.resume import changed_objects, object_identities, was_from_json
+from sweepkit.resume import changed_objects, object_identities
 from sweepkit.run import Session
 from sweepkit.simulator import simulator_name
 from sweepkit.stores.zarr import STAGES, ZarrStore

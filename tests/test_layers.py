@@ -29,6 +29,7 @@ FLOOR = {
     "root",
     "sampling",
     "status",
+    "streams",
 }
 RUNNING = {
     "amend",
@@ -93,7 +94,6 @@ RUNNING = {
     "source",
     "spelling",
     "stores",
-    "streams",
     "sweep",
     "template",
     "traits",
@@ -103,11 +103,13 @@ RUNNING = {
 READING = {
     "analysis",
     "compare",
+    "datacard",
     "export",
     "formulas",
     "lazy",
     "locate",
     "reading",
+    "rows",
     "splits",
     "stages",
     "stored",
@@ -166,6 +168,7 @@ SHARED = {
         "maps",
         "packing",
         "progress",
+        "raster",
         "record",
         "selection",
         "source",
@@ -197,6 +200,7 @@ LATER = {"annotationlib"}
 
 FOREIGN = {
     "IPython": {"views"},
+    "PIL": {"views"},
     "click": {"cli"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -20,18 +21,36 @@ from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_di
 from sweepkit.analysis.table import Table, table
 from sweepkit.requirements import Requirement
 from sweepkit.requirements import requirement as as_requirement
+from sweepkit.status import ENDINGS, Progress
 from sweepkit.views.levers import Lever, lever, outcome_lever
 
-__all__ = ["BINS", "Source", "judged", "kept", "marks", "source"]
+__all__ = ["BINS", "Filling", "Source", "judged", "kept", "marks", "source", "store_of"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 
 BINS = 24
 """Quantile bins of a parameter whose values hardly repeat, on every axis."""
 
+FIRST_RUN_SECONDS = 60.0
+"""How long is waited for the first run of a job to be stored."""
+
 KEEPING = frozenset(
     {"status", "duration", "attempts", "code", "error", "log", "log_size", "failed"}
 )
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A job, as far as its store is waited for here."""
+
+    store: str
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+
+    def news(self, seen: int, timeout: float) -> int:
+        """Wait for more news than some seen; returns how much there is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +128,34 @@ class Source:
         return values
 
 
-def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> Source:
+def store_of(given: str | os.PathLike[str] | Filling) -> str:
+    """Path of a store; of a job its store, for which is waited until it has begun.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    if not isinstance(given, Filling):
+        raise TypeError(
+            f"this is a {type(given).__name__}; give a Dataset, the path of a store, or a job"
+        )
+    end, seen = time.monotonic() + FIRST_RUN_SECONDS, 0
+    while not (os.path.isfile(given.store) or os.path.exists(f"{given.store}/zarr.json")):
+        if given.progress.state in ENDINGS or time.monotonic() > end:
+            break  # opening it says that nothing is there
+        seen = given.news(seen, 1.0)
+    return given.store
+
+
+def source(data: xr.Dataset | str | os.PathLike[str] | Filling, requirements: Any = None) -> Source:
     """Open and code what is to be explored.
 
     Parameters
     ----------
-    data : Dataset or path
+    data : Dataset, path or job
     requirements : optional
         In place of the stored ones.
 
@@ -126,7 +167,7 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
     """
     path = ""
     if not isinstance(data, xr.Dataset):
-        path = os.fspath(data)
+        path = store_of(data)
         data = reading.open(path)
     ds = _with_parameters(data)
     asked = requirements is not None or bool(declared(ds).get("requirements"))
