@@ -122,10 +122,10 @@ def test_it_is_paused_and_its_workers_are_let_go_and_resumed(store: str) -> None
     told.wait(lambda now: now.state == "paused")
     told.wait(lambda _: not workers())
     told.wait(lambda now: now.state == "paused")  # it has seen that they are gone
-    still, held = job.progress.finished, job.session.meter.core_seconds
+    still, held = job.progress.finished, job.session.course.meter.core_seconds
     assert still < 120
     told.wait(lambda _: done(job.dataset) == still)  # all of it is on disk
-    assert held == job.session.meter.core_seconds > 0
+    assert held == job.session.course.meter.core_seconds > 0
     assert told.wait(lambda now: now.state == "paused").finished == still
     assert not job.wait(0)
     job.resume()
@@ -139,7 +139,7 @@ def test_a_pause_is_not_metered_and_takes_nothing_of_the_duration(store: str) ->
     told.wait(lambda now: now.finished >= 4)
     job.pause()
     told.wait(lambda now: now.state == "paused")
-    paused, meter = time.monotonic(), job.session.meter
+    paused, meter = time.monotonic(), job.session.course.meter
     told.wait(lambda _: sk.receipt(store).records[-1]["state"] == "paused")
     held = meter.core_seconds
     told.wait(lambda _: time.monotonic() > paused + 1)
