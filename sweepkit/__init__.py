@@ -18,6 +18,7 @@ _HOMES = {
     "ExpressionError": "expressions",
     "Grid": "grid",
     "Job": "job",
+    "FuturesCrew": "futures",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
     "Plan": "forecast",
@@ -163,6 +164,7 @@ if TYPE_CHECKING:
     from sweepkit.export import export as export
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.forecast import Plan as Plan
+    from sweepkit.futures import FuturesCrew as FuturesCrew
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired

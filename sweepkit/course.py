@@ -42,7 +42,7 @@ class Course:
     ending : Exception or None
         What it ends with by the failure policy.
     waiting : str
-        Why there is no worker, while it is queued.
+        Why there is no worker, while it is waited for.
     """
 
     request: Request | None

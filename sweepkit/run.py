@@ -294,7 +294,7 @@ class Session:
             equipped(task, self.sweep, self.store) as task,
             self.executor.hold(task, timeout=timeout) as crew,
         ):
-            while self._absent(crew) and not self._stopping():
+            while self._lacking(crew) and not self._stopping():
                 time.sleep(WAIT_SECONDS)
                 self._tell()
                 self._account("queued")
@@ -312,18 +312,16 @@ class Session:
                     self._enter("failed")
                 raise
 
-    def _absent(self, crew: Crew) -> bool:
-        """Whether workers are waited for, which is queued and not metered."""
-        course = self.course
-        waiting = crew.waiting() if isinstance(crew, Awaited) else ""
-        before, course.waiting = course.waiting, waiting
-        if waiting and not before and course.state in ("held", "running"):
-            course.meter.hold(0)
+    def _lacking(self, crew: Crew) -> bool:
+        """Whether workers are waited for: that is queued, and not metered."""
+        before, now = self.course.waiting, crew.waiting() if isinstance(crew, Awaited) else ""
+        self.course.waiting = now
+        if now and not before and self.course.state in ("held", "running"):
+            self.course.meter.hold(0)
             self._enter("queued")
-        elif before and not waiting and course.state == "queued":
-            course.meter.hold(self.executor.workers)
-            self._enter("running" if course.tally.settled else "held")
-        return bool(waiting)
+        elif before and not now and self.course.state == "queued":
+            self._enter("running" if self.course.tally.settled else "held")
+        return bool(now)
 
     def _check_begun(self) -> None:
         """Say so if the time went by in setting up."""
@@ -362,7 +360,7 @@ class Session:
             for outcome in outcomes:
                 if outcome is not None:
                     self._intake.take(outcome)
-                self._absent(crew)
+                self._lacking(crew)
                 self._keep_up()
                 self._tell()
         finally:

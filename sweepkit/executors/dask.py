@@ -110,11 +110,17 @@ class DaskExecutor:
         self._scale = workers
         self._most = n_jobs
         self._client: Client | None = client if isinstance(client, Client) else None
+        self._crew: DaskCrew | None = None
 
     @property
     def workers(self) -> int:
         """Threads of the cluster's workers, at least 1; more join and leave as it pleases."""
-        count = self._scale or 1 if self._client is None else max(1, threads_of(self._client))
+        if self._crew is not None:
+            count = self._crew.seen or self._scale or 1
+        elif self._client is not None:
+            count = max(1, threads_of(self._client))
+        else:
+            count = self._scale or 1
         return count if self._most is None else min(count, self._most)
 
     @contextmanager
@@ -133,9 +139,11 @@ class DaskExecutor:
                 bool(task.setup),
                 absence,
             )
+            self._crew = crew
             try:
                 yield crew
             finally:
+                self._crew = None
                 crew.release()
                 self._client = client if self._given is client else None
 

@@ -178,6 +178,11 @@ class DaskCrew:
         present = max(1, self._present())
         return DEEP * (present if self.most is None else min(present, self.most))
 
+    @property
+    def seen(self) -> int:
+        """Threads of the workers when they were last counted."""
+        return self._counted[1]
+
     def _present(self) -> int:
         """Threads of the workers, counted once a second, and while there is none each tick."""
         now, (counted, threads) = monotonic(), self._counted
