@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from sweepkit.places import is_url
 from sweepkit.protocols import Executor, Store
 from sweepkit.run import Session, Settings
 from sweepkit.status import ENDINGS, Progress
@@ -295,7 +296,7 @@ def live(store: str) -> Job | None:
 
 
 def _key(path: str) -> str:
-    return os.path.realpath(path)
+    return path if is_url(path) else os.path.realpath(path)
 
 
 def _end_all() -> None:

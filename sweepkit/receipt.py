@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from sweepkit.cards import Card, Fact, Table
-from sweepkit.protocols import Store
+from sweepkit.protocols import Store, UnreachableError
 from sweepkit.quantities import core_text, time_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def environment() -> dict[str, str]:
 
 def write_declaration(store: Store, said: dict[str, Any]) -> None:
     """Keep the document of a sweep beside its store, as far as there is room."""
-    with suppress(OSError):
+    with suppress(OSError, UnreachableError):
         if said["cost"] is None:  # of a session that ran nothing
             with suppress(ValueError, KeyError):
                 said = {**said, "cost": json.loads(store.memo("declaration.json") or "{}")["cost"]}
@@ -111,7 +111,7 @@ class SessionAccount:
             said = _loads(self.store.memo(f"{FOLDER}/{name}"))
             if said.get("state") == "running":
                 text = json.dumps({**said, "state": "killed"}, indent=1)
-                with suppress(OSError):
+                with suppress(OSError, UnreachableError):
                     self.store.set_memo(f"{FOLDER}/{name}", text)
 
     @property
@@ -132,7 +132,7 @@ class SessionAccount:
             "host": socket.gethostname(),
             **said,
         }
-        with suppress(OSError):
+        with suppress(OSError, UnreachableError):
             self.store.set_memo(self.name, json.dumps(told, indent=1))
 
 

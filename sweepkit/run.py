@@ -84,8 +84,6 @@ UNSUCCESSFUL = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
 REPORT_SECONDS = 0.2
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
-CHUNK_SECONDS = 0.002
-"""What writing a chunk takes, in seconds, as far as is known beforehand."""
 MOST_LEAVING = 2
 """Complete blocks that may wait to be written, chunk by chunk between results."""
 LEARNT_RUNS = 32
@@ -933,8 +931,8 @@ class Session:
             return
         now = time.monotonic()
         slow = self.cost.recent > SLOW
-        pause = 0.0 if slow else max(1.0, 10 * CHUNK_SECONDS * self._blocks.unwritten)
-        if now - self._flushed >= max(pause, self._flush_pause):
+        pause = 0.0 if slow else max(1.0, 10 * self.store.chunk_seconds * self._blocks.unwritten)
+        if now - self._flushed >= max(pause, self._flush_pause, self.store.pause_seconds):
             self._blocks.flush()
             self._account("running")
             after = time.monotonic()

@@ -23,7 +23,9 @@ FLOOR = {
     "grid",
     "html",
     "interpreter",
+    "keyed",
     "parameters",
+    "places",
     "quantities",
     "requirements",
     "root",
@@ -51,6 +53,7 @@ RUNNING = {
     "fit",
     "fleet",
     "forecast",
+    "ground",
     "handout",
     "identity",
     "inputs",
@@ -58,6 +61,7 @@ RUNNING = {
     "judge",
     "lock",
     "keeper",
+    "lease",
     "member",
     "objects",
     "outputs",
@@ -106,7 +110,7 @@ READING = {
     "training",
     "views",
 }
-FRONT = {"artefacts", "cli", "jobs", "options", "planning", "workbench"}
+FRONT = {"artefacts", "cli", "jobs", "options", "pack", "planning", "targets", "workbench"}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
@@ -191,6 +195,7 @@ FOREIGN = {
     "click": {"cli"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
+    "fsspec": {"keyed"},
     "joblib": {"executors", "fleet", "member"},
     "param": {"views"},
     "papermill": {"cli"},
@@ -200,7 +205,7 @@ FOREIGN = {
     "threadpoolctl": {"executors", "replay", "worker"},
     "traitlets": {"views"},
     "tqdm": {"views"},
-    "zarr": {"arrays", "stores"},
+    "zarr": {"arrays", "keyed", "stores"},
 }
 """Other libraries and the modules and folders that may import them."""
 

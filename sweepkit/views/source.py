@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,8 +18,10 @@ from sweepkit.analysis.coding import Coded
 from sweepkit.analysis.counts import run_weights
 from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_dims
 from sweepkit.analysis.table import Table, table
+from sweepkit.places import Given, KeyPath, Where, where
 from sweepkit.requirements import Requirement
 from sweepkit.requirements import requirement as as_requirement
+from sweepkit.root import UnreachableError
 from sweepkit.views.levers import Lever, lever, outcome_lever
 
 __all__ = ["BINS", "Source", "judged", "kept", "marks", "source"]
@@ -42,7 +44,7 @@ class Source:
     ----------
     ds : Dataset
     name : str
-    path : str
+    path : str or KeyPath
         Where the store is; empty for a Dataset in memory.
     table : Table
         Judged by the declared limits.
@@ -55,7 +57,7 @@ class Source:
 
     ds: xr.Dataset
     name: str
-    path: str
+    path: Where
     table: Table
     parameters: tuple[Coded, ...]
     levers: tuple[Lever, ...]
@@ -109,7 +111,7 @@ class Source:
         return values
 
 
-def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> Source:
+def source(data: xr.Dataset | Given, requirements: Any = None) -> Source:
     """Open and code what is to be explored.
 
     Parameters
@@ -124,9 +126,9 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
         If there are no runs to show, a requirement does not fit the Dataset, or refined runs lack
         their volumes.
     """
-    path = ""
+    path: Where = ""
     if not isinstance(data, xr.Dataset):
-        path = os.fspath(data)
+        path = where(data)
         data = reading.open(path)
     ds = _with_parameters(data)
     asked = requirements is not None or bool(declared(ds).get("requirements"))
@@ -146,7 +148,7 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
     run_weights(plain)  # refuses runs of several stages without their volumes
     base = np.where(plain.outcome <= FAILED, np.int8(PASSED), plain.outcome)
     said = declared(ds).get("name") or ds.attrs.get("title") or "Dataset"
-    name = Path(path).stem if path else str(said)
+    name = PurePosixPath(str(path)).stem if path else str(said)
     made = Source(
         ds=ds,
         name=name,
@@ -192,9 +194,15 @@ def _with_outcome(
     return made
 
 
-def marks(path: str) -> tuple[Any, ...]:
+def marks(path: Where) -> tuple[Any, ...]:
     """What changes when a store is written: times and sizes of its root and its statuses."""
     found: list[Any] = []
+    if isinstance(path, KeyPath):
+        try:
+            keys = path.store.keys_below((path / "status" / "c").key)
+            return (*keys, *path.store.stamps([(path / "zarr.json").key, *keys]))
+        except UnreachableError:
+            return (None,)
     root = Path(path)
     if root.is_file():
         stat = root.stat()
