@@ -261,7 +261,7 @@ def _stamp(path: str) -> Stamp:
 def present(paths: Sequence[Where]) -> list[bool]:
     """Whether each file is there."""
     if paths and isinstance(paths[0], KeyPath):
-        return [one is not None for one in stamps(paths)]
+        return paths[0].store.there([one.key for one in paths if isinstance(one, KeyPath)])
     return [os.path.isfile(path) for path in paths if isinstance(path, str)]
 
 

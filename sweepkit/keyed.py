@@ -22,7 +22,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +45,40 @@ CONNECT_SECONDS, READ_SECONDS = 5, 20
 """How long S3 is waited for, at each attempt, unless storage_options say otherwise."""
 
 
+@dataclass
+class Known:
+    """What is kept within some names that one writer alone changes.
+
+    Attributes
+    ----------
+    inside : tuple of str
+        These names.
+    but : str
+        A name within, of which nothing is known.
+    keys : set of str
+        All keys.
+    texts : dict of str to bytes
+        What is kept under some of those that end in ".json".
+    """
+
+    inside: tuple[str, ...]
+    but: str
+    keys: set[str]
+    texts: dict[str, bytes]
+
+    def covers(self, key: str) -> bool:
+        """Whether a key is one of these."""
+        return not f"{key}/".startswith(f"{self.but}/") and any(
+            not one or f"{key}/".startswith(f"{one}/") for one in self.inside
+        )
+
+    def note(self, key: str, value: Buffer) -> None:
+        """Take notice of what is kept under a key."""
+        self.keys.add(key)
+        if key.endswith(".json"):
+            self.texts[key] = value.to_bytes()
+
+
 class Keyed(WrapperStore[Store]):
     """A Zarr store, and what else a sweep needs of it.
 
@@ -60,12 +95,13 @@ class Keyed(WrapperStore[Store]):
         self.shown = shown
         self.allowed: Callable[[], float] | None = None
         """Called before each change: seconds in which it may be made; raises if it may not."""
+        self._known: Known | None = None
 
     def _with_store(self, store: Store) -> Keyed:
         return Keyed(store, self.shown)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "allowed": None}
+        return {**self.__dict__, "allowed": None, "_known": None}
 
     def __str__(self) -> str:
         return self.shown
@@ -76,8 +112,17 @@ class Keyed(WrapperStore[Store]):
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """What is kept under a key."""
+        known = self._of(key)
+        if known is not None:
+            if key not in known.keys:
+                return None
+            if key in known.texts and byte_range is None:
+                return prototype.buffer.from_bytes(known.texts[key])
         with self._reached(key):
-            return await self._store.get(key, prototype, byte_range)
+            found = await self._store.get(key, prototype, byte_range)
+        if known is not None and found is not None and byte_range is None:
+            known.note(key, found)
+        return found
 
     async def _get_many(
         self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
@@ -87,22 +132,43 @@ class Keyed(WrapperStore[Store]):
 
     async def set(self, key: str, value: Buffer) -> None:
         """Keep something under a key."""
+        known = self._of(key)
+        if known is not None:  # whether it fails or not, it may be there
+            known.keys.add(key)
+            known.texts.pop(key, None)
         with self._reached(key):
             async with asyncio.timeout(self._time()):
                 await self._store.set(key, value)
+        if known is not None:
+            known.note(key, value)
 
     async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
         await asyncio.gather(*(self.set(key, value) for key, value in values))
 
     async def delete(self, key: str) -> None:
         """Forget what is kept under a key."""
-        with self._reached(key):
+        await self._delete([key])
+
+    async def _delete(self, keys: Sequence[str]) -> None:
+        gone = [key for key in keys if (k := self._of(key)) is None or key in k.keys]
+        if not gone:
+            return
+        with self._reached(gone[0]):
             async with asyncio.timeout(self._time()):
-                await self._store.delete(key)
+                if isinstance(self._store, FsspecStore):
+                    with suppress(FileNotFoundError):
+                        await self._store.fs._rm([self._full(key) for key in gone])
+                else:
+                    await asyncio.gather(*map(self._store.delete, gone))
+        for key in gone:
+            known = self._of(key)
+            if known is not None:
+                known.keys.discard(key)
+                known.texts.pop(key, None)
 
     async def delete_dir(self, prefix: str) -> None:
         """Forget everything within a name."""
-        await self._each([self.delete(key) for key in await self._keys_below(prefix)])
+        await self._delete(await self._keys_below(prefix))
 
     async def exists(self, key: str) -> bool:
         """Whether something is kept under a key."""
@@ -121,6 +187,22 @@ class Keyed(WrapperStore[Store]):
         """Names directly within a name."""
         for name in await self._children(prefix.rstrip("/")):
             yield name
+
+    # --- what the only writer knows ---
+
+    def remember(self, inside: Sequence[str], but: str) -> None:
+        """Know what is within some names, which nobody else changes now, but for one of them."""
+        keys = {key for one in inside for key in self.keys_below(one)}
+        self._known = Known(tuple(inside), but, keys, {})
+
+    def forget(self) -> None:
+        """Know nothing any more."""
+        self._known = None
+
+    def _of(self, key: str) -> Known | None:
+        """What is known of a key, if it is of those that are known."""
+        known = self._known
+        return known if known is not None and known.covers(key) else None
 
     def _time(self) -> float | None:
         return None if self.allowed is None else self.allowed()
@@ -182,7 +264,7 @@ class Keyed(WrapperStore[Store]):
 
     def delete_all(self, keys: Sequence[str]) -> None:
         """Forget what is kept under some keys."""
-        sync(self._each([self.delete(key) for key in keys]))
+        sync(self._delete(keys))
 
     def copy(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Keep what is under each first key under the second, too."""
@@ -199,6 +281,9 @@ class Keyed(WrapperStore[Store]):
         return sorted(sync(self._children(key)))
 
     async def _children(self, key: str) -> frozenset[str]:
+        if self._of(f"{key}/" if key else "") is not None:
+            cut = len(key) + 1 if key else 0
+            return frozenset(k[cut:].partition("/")[0] for k in await self._keys_below(key))
         with self._reached(key):
             if isinstance(self._store, FsspecStore):
                 path = self._full(key)
@@ -222,6 +307,9 @@ class Keyed(WrapperStore[Store]):
 
     async def _keys_below(self, key: str) -> list[str]:
         inside = f"{key}/" if key else ""
+        known = self._of(inside)
+        if known is not None:
+            return sorted(one for one in known.keys if one.startswith(inside))
         with self._reached(key):
             if isinstance(self._store, FsspecStore):
                 root = self._store.path.strip("/")
@@ -232,12 +320,23 @@ class Keyed(WrapperStore[Store]):
                 keys = [one async for one in self._store.list_prefix(inside)]
         return sorted(one for one in keys if one.startswith(inside))
 
+    def there(self, keys: Sequence[str]) -> list[bool]:
+        """Whether something is kept under each of some keys."""
+        known = [self._of(key) for key in keys]
+        asked = [key for key, one in zip(keys, known, strict=True) if one is None]
+        seen = dict(zip(asked, self.stamps(asked), strict=True))
+        return [
+            seen[key] is not None if one is None else key in one.keys
+            for key, one in zip(keys, known, strict=True)
+        ]
+
     def stamps(self, keys: Sequence[str]) -> list[tuple[Any, ...] | None]:
         """What tells each object from the one that replaces it; None where there is none."""
         return sync(self._each([self._stamp(key) for key in keys]))
 
     async def _stamp(self, key: str) -> tuple[Any, ...] | None:
-        if not key:
+        known = self._of(key)
+        if not key or (known is not None and key not in known.keys):
             return None
         if not isinstance(self._store, FsspecStore):
             found = await self.get(key, default_buffer_prototype())
@@ -432,7 +531,8 @@ def of_url(url: str, options: Mapping[str, Any]) -> KeyPath:
     if protocol in ("s3", "s3a"):
         waits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
         said = {**waits, **options.get("config_kwargs", {})}
-        options = {**options, "config_kwargs": said}
+        # Else it asks for the size of each object before it reads it.
+        options = {"max_concurrency": 1, **options, "config_kwargs": said}
     fresh = {"use_listings_cache": False, **options}  # of what other machines write, too
     shown = f"{protocol}://{outer}" if outer else f"{protocol}:/"
     try:

@@ -91,9 +91,11 @@ def leased(root: KeyPath, beside: KeyPath) -> Iterator[None]:
     signs.start()
     root.store.allowed = lease.allowed
     try:
+        root.store.remember([root.key, beside.key], but=lease.lock.key)
         yield
     finally:
         root.store.allowed = None
+        root.store.forget()
         lease.ended.set()
         signs.join()
         with suppress(StoreError, OSError):  # then it ends by its silence

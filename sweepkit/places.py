@@ -87,7 +87,7 @@ class KeyPath:
 
     def is_file(self) -> bool:
         """Whether something is kept under this very name."""
-        return self.store.stamps([self.key])[0] is not None
+        return self.store.there([self.key])[0]
 
     def is_dir(self) -> bool:
         """Whether there is something within."""
@@ -118,8 +118,8 @@ class KeyPath:
             yield from (inner for one in found for inner in _fitting(one, last))
             return
         named = [one / last for one in found]
-        there = self.store.stamps([one.key for one in named])
-        yield from (one for one, seen in zip(named, there, strict=True) if seen is not None)
+        there = self.store.there([one.key for one in named])
+        yield from (one for one, seen in zip(named, there, strict=True) if seen)
 
     # --- bytes ---
 

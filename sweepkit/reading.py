@@ -216,7 +216,7 @@ def _as_xarray(path: Where) -> xr.Dataset:
         from sweepkit.keyed import Rooted
 
         there = Rooted(path.store, path.key)
-        keyed: xr.Dataset = xr.open_zarr(there, chunks=None, consolidated=True)
+        keyed: xr.Dataset = xr.open_zarr(there, chunks=None, consolidated=True, zarr_format=3)
         return keyed
     opened: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True)
     return opened
