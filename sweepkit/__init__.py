@@ -42,7 +42,7 @@ _HOMES = {
     "artefacts": "artefacts",
     "combinations": "analysis",
     "compare": "compare",
-    "command": "command",
+    "command": "commandline",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
@@ -156,7 +156,7 @@ if TYPE_CHECKING:
     from sweepkit.artefacts import artefacts as artefacts
     from sweepkit.command import Command as Command
     from sweepkit.command import CommandError as CommandError
-    from sweepkit.command import command as command
+    from sweepkit.commandline import command as command
     from sweepkit.compare import compare as compare
     from sweepkit.compare import provenance as provenance
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor

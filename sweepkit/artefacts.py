@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from sweepkit.format1 import was_from_json
 from sweepkit.grid import Grid
 from sweepkit.parameters import Parameter
 from sweepkit.places import Given
 from sweepkit.reading import source_of
-from sweepkit.resume import was_from_json
 from sweepkit.streams import run_keys
 from sweepkit.targets import target
 

@@ -59,7 +59,7 @@ class Handout:
     grid, store, placement
         What is run, where it is kept, and where each run lies there.
     tally : Tally
-        Skipped points are counted there.
+        Skipped points are counted there, and runs dropped because they might overrun the limit.
     total, workers : int
         Runs that were pending when the session began; runs at the same time.
     blocks, cost, costs : callables
@@ -85,8 +85,6 @@ class Handout:
     longest: float = math.inf
     batch_of: Callable[[int], int] | None = None
     given_out: int = 0
-    dropped: int = 0
-    """Runs that were not begun because they might have overrun the limit."""
     _began: float = field(default_factory=time.monotonic)
 
     # --- the runs ---
@@ -262,7 +260,7 @@ class Handout:
             if costs.known:
                 bounds = np.minimum(costs.bound(batch.runs), self.longest)
                 fits = bounds <= left
-                self.dropped += int((~fits).sum())
+                self.tally.dropped += int((~fits).sum())
                 batch, bounds = _rows(batch, fits), bounds[fits]
                 count = max(1, int(np.searchsorted(np.cumsum(bounds), left, side="right")))
             else:

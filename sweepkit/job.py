@@ -17,7 +17,8 @@ import xarray as xr
 
 from sweepkit.places import is_url
 from sweepkit.protocols import Executor, Store
-from sweepkit.run import Session, Settings
+from sweepkit.run import Session
+from sweepkit.settings import Settings
 from sweepkit.status import ENDINGS, Progress
 from sweepkit.sweep import Sweep
 
@@ -99,6 +100,7 @@ class Job:
     ) -> None:
         self.name = sweep.name
         self.store = store.path
+        self.where = store.where
         self.terms = terms
         self.session = Session(sweep, store, executor, settings, self._hear)
         self.began = time.time()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import numpy as np
 import xarray as xr
 
 from sweepkit import options as options_of
@@ -15,9 +18,16 @@ from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.job import Job, Terms, begun
 from sweepkit.options import DEFAULTS, PoolOptions, RunOptions, taking
 from sweepkit.places import Given
-from sweepkit.policies import Policy, fair_finish
+from sweepkit.policies import (
+    Policy,
+    checked_policy,
+    checked_priority,
+    checked_weight,
+    fair_finish,
+)
 from sweepkit.pool import Seat, Seated, Slots
 from sweepkit.protocols import Executor
+from sweepkit.quantities import moment, seconds
 from sweepkit.run import Session
 from sweepkit.status import ENDINGS
 from sweepkit.sweep import Sweep
@@ -121,6 +131,15 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
     return {**texts, "executor": type(options["executor"]).__name__}
 
 
+def _seconds_until(deadline: float | str | datetime | timedelta | None) -> float:
+    """Seconds from now to a deadline; infinite without one."""
+    if deadline is None:
+        return math.inf
+    if isinstance(deadline, int | float | np.integer | np.floating | bool):
+        return seconds(deadline, "deadline")
+    return moment(deadline).timestamp() - time.time()
+
+
 class Pool:
     """Compute that several jobs share.
 
@@ -138,6 +157,12 @@ class Pool:
         :class:`sweepkit.policies.Standing`. By default the one that fair sharing would finish
         first (:func:`sweepkit.policies.fair_finish`); there are also ``fair_share``,
         ``shortest_first`` and ``first_come``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such backend, or the policy does not name one of two jobs that it is tried
+        with.
 
     Examples
     --------
@@ -160,7 +185,7 @@ class Pool:
         policy: Policy = fair_finish,
     ) -> None:
         self._backend = backend
-        self._slots = Slots(JoblibExecutor(n_jobs, backend).workers, policy)
+        self._slots = Slots(JoblibExecutor(n_jobs, backend).workers, checked_policy(policy))
         self._held: list[tuple[Job, Seat]] = []
         self._closed = False
 
@@ -183,7 +208,7 @@ class Pool:
         storage_options: Mapping[str, Any] | None = None,
         weight: float = 1.0,
         priority: int = 0,
-        deadline: float | None = None,
+        deadline: float | str | datetime | timedelta | None = None,
         **options: Unpack[PoolOptions],
     ) -> Job:
         """Run what is pending of a sweep in the background, sharing with the pool's other jobs.
@@ -193,25 +218,26 @@ class Pool:
         sweep, store, storage_options
             As in :func:`start`.
         weight : float
-            Twice the weight, twice the share.
+            Twice the weight, twice the share; between 1e-6 and 1e6.
         priority : int
             Jobs of a higher one go first, whatever their weight.
-        deadline : float, optional
-            Seconds from now in which it should be done; the policy may take it into account.
+        deadline : float, str, datetime or timedelta, optional
+            When it should be done: seconds from now, or as of a :class:`Request`. The policy may
+            take it into account; nothing is stopped there.
         **options
             As in :func:`start`, without where to run.
 
         Raises
         ------
         TypeError, ValueError
-            As in :func:`start`; also if the pool is closed or the weight is not above 0.
+            As in :func:`start`; also if the pool is closed, or weight, priority or deadline are
+            not what they can be.
         """
         if self._closed:
             raise ValueError("the pool is closed; make another one with sk.Pool()")
-        if not 0 < weight < math.inf:
-            raise ValueError(f"weight is {weight!r}; give a number above 0")
+        weight, priority = checked_weight(weight), checked_priority(priority)
         now = self._slots.clock()
-        until = math.inf if deadline is None else now + deadline
+        until = now + _seconds_until(deadline)
         seat = Seat(weight, priority, until, lambda: (0, math.nan), arrived=now)
         own = cast("RunOptions", dict(options))
         recycle_after = own.pop("recycle_after", None)

@@ -59,6 +59,8 @@ class Tally:
         Time of all runs together, and of those that gave no result that is kept.
     repeated : int
         Runs whose earlier outcome was thrown away to try them again.
+    dropped : int
+        Runs that were not begun because they might have overrun a limit.
     """
 
     counts: Counter[int] = field(default_factory=Counter)
@@ -68,6 +70,7 @@ class Tally:
     busy_seconds: float = 0.0
     wasted_seconds: float = 0.0
     repeated: int = 0
+    dropped: int = 0
 
     def add(self, status: NDArray[np.int8], sign: int = 1) -> None:
         """Count runs, or with -1 take them back."""

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.cost import Costs
+from sweepkit.format1 import was_from_json
 from sweepkit.grid import Grid, random_prefix
 from sweepkit.plan import Placement, random_order
 from sweepkit.protocols import Store
-from sweepkit.resume import match, neutral_parameters, settled_values, was_from_json
+from sweepkit.resume import match, neutral_parameters, settled_values
 from sweepkit.status import Status
 from sweepkit.sweep import Sweep
 

@@ -18,7 +18,8 @@ from sweepkit.places import Given
 from sweepkit.protocols import Executor
 from sweepkit.quantities import core_seconds, moment
 from sweepkit.receipt import Receipt, receipt_of
-from sweepkit.run import Session, Settings
+from sweepkit.run import Session
+from sweepkit.settings import Settings
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import ZarrStore
 from sweepkit.sweep import Sweep

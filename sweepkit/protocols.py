@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from sweepkit.format1 import Layout, Variable
 from sweepkit.outputs import Column
 from sweepkit.parameters import Parameter
-from sweepkit.places import Place
+from sweepkit.places import Place, Where
 from sweepkit.root import StoreError, UnreachableError
 
 __all__ = [
+    "Awaited",
     "Batch",
     "ComputeLostError",
     "Crew",
@@ -148,6 +149,17 @@ class Crew(Protocol):
         """
 
 
+@runtime_checkable
+class Awaited(Protocol):
+    """A crew whose workers may have to be waited for, as in a queue."""
+
+    def waiting(self) -> str:
+        """Why there is no worker, in a sentence; empty while there is one. Asked often.
+
+        While there is none nothing is metered, and the job is queued.
+        """
+
+
 class Executor(Protocol):
     """Compute that can be held."""
 
@@ -231,6 +243,10 @@ class Store(Protocol):
     @property
     def path(self) -> str:
         """Where it is, for people."""
+
+    @property
+    def where(self) -> Where:
+        """Where it is, for readers."""
 
     @property
     def declaration(self) -> dict[str, Any]:

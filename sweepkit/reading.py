@@ -347,7 +347,13 @@ def _used(ds: xr.Dataset, wanted: Sequence[Requirement]) -> xr.Dataset:
     names = {n for one in wanted for n in one.expression.names}
     lengths = {ds[n].attrs["length"] for n in names if n in ds and "length" in ds[n].attrs}
     present = [n for n in (*names, *lengths) if n in ds.variables]
-    return ds[present].load() if present else ds
+    if not present:
+        return ds
+    used = ds[present].load()
+    lacking = [
+        dim for dim in run_dims_of(ds) if dim not in used.sizes
+    ]  # sizes are told all the same
+    return used.assign_coords({dim: np.arange(ds.sizes[dim]) for dim in lacking})
 
 
 def failed(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
@@ -472,9 +478,9 @@ def runs(
     Returns
     -------
     DataFrame
-        Parameters, scalar outputs, ``status`` as a word, ``failed`` (1, 0 or NaN), ``duration``
-        (s), ``attempts``, ``error``, ``log``. Outputs with dims of their own stay out; their
-        lengths are in. Skipped runs are left out.
+        Parameters (a vector ``x0`` as ``x0[0]``, ``x0[1]``, ...), scalar outputs, ``status`` as
+        a word, ``failed`` (1, 0 or NaN), ``duration`` (s), ``attempts``, ``error``, ``log``.
+        Outputs with dims of their own stay out; their lengths are in. Skipped runs are left out.
     """
     import pandas as pd
 
@@ -487,11 +493,14 @@ def runs(
     shape = tuple(ds.sizes[dim] for dim in dims)
     columns: dict[str, Any] = {}
     for name, coord in ds.coords.items():
-        if coord.dims and set(map(str, coord.dims)) <= set(dims):
-            own = [dim for dim in dims if dim in coord.dims]
+        own = [dim for dim in dims if dim in coord.dims]
+        if own:
             spread = [coord.sizes[dim] if dim in coord.dims else 1 for dim in dims]
-            values = coord.transpose(*own).values.reshape(spread)
-            columns[str(name)] = np.broadcast_to(values, shape).ravel()
+            parts = int(np.prod([n for dim, n in coord.sizes.items() if dim not in dims]))
+            values = coord.transpose(*own, ...).values.reshape(*spread, parts)
+            for part in range(parts):
+                one = str(name) if len(own) == coord.ndim else f"{name}[{part}]"
+                columns[one] = np.broadcast_to(values[..., part], shape).ravel()
     scalars = [n for n, one in ds.data_vars.items() if set(map(str, one.dims)) == set(dims)]
     loaded = ds[scalars].load() if scalars else ds
     last = ["status", "duration", "attempts", "code", "log_size", "error", "log"]

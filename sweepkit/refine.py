@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.format1 import Layout
+from sweepkit.format1 import Layout, was_from_json
 from sweepkit.grid import REPLICATE, Grid, axis_keys
 from sweepkit.outputs import Output
 from sweepkit.parameters import Parameter
@@ -20,11 +20,11 @@ from sweepkit.resume import (
     neutral_parameters,
     settled_values,
     stale_codes,
-    was_from_json,
     was_to_json,
 )
 from sweepkit.rewrite import copied
-from sweepkit.run import Session, Settings
+from sweepkit.run import Session
+from sweepkit.settings import Settings
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.streams import run_keys

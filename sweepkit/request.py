@@ -86,7 +86,12 @@ class Request:
         """Whether there is any limit but that on workers."""
         return any(one is not None for one in (self.ends, self.seconds, self.core_seconds))
 
-    def left(self, held: float, workers: int) -> tuple[float, str]:
+    @property
+    def past(self) -> bool:
+        """Whether the deadline is over already."""
+        return self.ends is not None and self.ends.timestamp() <= time.time()
+
+    def left(self, held: float, workers: int, core_held: float | None = None) -> tuple[float, str]:
         """How long compute may still be held.
 
         Parameters
@@ -94,7 +99,9 @@ class Request:
         held : float
             Seconds for which it has been held.
         workers : int
-            How many are held.
+            How many are held now.
+        core_held : float, optional
+            Core-seconds that have been held; by default as if so many workers had been all along.
 
         Returns
         -------
@@ -110,7 +117,8 @@ class Request:
             found.append((self.seconds - held, f"the duration of {time_text(self.seconds)}"))
         if self.core_seconds is not None:
             text = f"the budget of {core_text(self.core_seconds)}"
-            found.append((self.core_seconds / workers - held, text))
+            spent = held * workers if core_held is None else core_held
+            found.append(((self.core_seconds - spent) / workers, text))
         return min(found)
 
     def to_json(self) -> dict[str, Any]:

@@ -99,8 +99,8 @@ def joined(path: Where, *, mask: bool = True) -> xr.Dataset:
         if set(taken) == set(expression.names):
             value = expression.evaluate(taken)
             coords[name] = (value.dims, value.values, {"long_name": text, "derived": text})
-    told = {"long_name": "0 is the grid, others refine it"}
-    coords["stage"] = (RUN, np.repeat([0, *stages], sizes), told)
+    meaning = {"long_name": "0 is the grid, others refine it"}
+    coords["stage"] = (RUN, np.repeat([0, *stages], sizes), meaning)
     outer = {dim for part in parts for dim in part.dims}
     for along, array in grid.coords.items():
         name = str(along)
@@ -114,6 +114,8 @@ def joined(path: Where, *, mask: bool = True) -> xr.Dataset:
     told = {k: v for k, v in declaration.items() if k not in OF_THE_GRID}
     if not stages:
         told |= _random_order(parts[0], declaration)
+        if declaration.get("sampled") == []:  # so these runs are all there are
+            told["dims"] = [RUN]
     attrs = {**grid.attrs, ATTRIBUTE: json.dumps(told)}
     flat = xr.Dataset(variables, coords=coords, attrs=attrs)
     return _weighed(flat) if stages else flat

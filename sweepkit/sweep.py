@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sweepkit.command import Command
-from sweepkit.cost import Declared, checked_cost
+from sweepkit.declared import Declared, checked_cost
 from sweepkit.expressions import Expression
 from sweepkit.format1 import RESERVED
 from sweepkit.grid import Grid, grid

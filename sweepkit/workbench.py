@@ -11,6 +11,7 @@ from sweepkit import options as options_of
 from sweepkit import reading
 from sweepkit.amend import add_derived, damage
 from sweepkit.analysis import Suggestion
+from sweepkit.format1 import was_from_json
 from sweepkit.grid import Grid
 from sweepkit.identity import Identity, changes
 from sweepkit.locate import one_run
@@ -19,7 +20,7 @@ from sweepkit.places import Given, where
 from sweepkit.protocols import StoreError
 from sweepkit.refine import refine as run_stages
 from sweepkit.replay import Replay, rerun
-from sweepkit.resume import changed_objects, object_identities, was_from_json
+from sweepkit.resume import changed_objects, object_identities
 from sweepkit.root import STAGES
 from sweepkit.run import Session
 from sweepkit.simulator import simulator_name
@@ -235,7 +236,8 @@ def derive(
         Of the new output; one that was derived before is computed anew.
     formula : str or callable
         An expression on outputs and parameters, or a function of the opened Dataset that returns
-        a DataArray over the run dims, with or without dims of its own.
+        a DataArray over the run dims, with or without dims of its own. A result that lacks run
+        dims, as a mean over them does, is stored with each run that it holds for.
     units, long_name : str, optional
         Stored with the output.
     storage_options : mapping, optional
@@ -250,7 +252,8 @@ def derive(
     Raises
     ------
     ValueError
-        If the name is taken or no identifier, or the result does not lie over the runs.
+        If the name is taken or no identifier, or the result has other coordinate values or
+        another length along a run dim than the sweep.
     StoreBusyError
         If another process writes to the store.
     """

@@ -524,7 +524,7 @@ TOGETHER = """
         return {tuple(float(row[n]) for n in SHOWN): row["y"] for _, row in table.iterrows()}
     def refine_into(sweep, points, **options):
         return sk.refine(sweep, STORE, points, backend="sequential", progress=False, **options)
-    session.SLOW = -1.0
+    intake.SLOW = -1.0
     SHOWN = ["a", "b"]
     GRID = [(a, b) for a in (0., 1., 2.) for b in (0., 1.)]
     def expected(a, b): return 10 * a + b

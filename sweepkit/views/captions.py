@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis.bases import MEANINGS
 from sweepkit.analysis.coding import Coded, shown
-from sweepkit.analysis.outcomes import FAILED
+from sweepkit.analysis.outcomes import FAILED, PENDING
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import plain
 from sweepkit.views.source import Source
@@ -37,6 +38,14 @@ def meta(of: Source) -> dict[str, Any]:
 
 def _notes(of: Source) -> list[str]:
     notes = []
+    going = int((of.base == PENDING).sum())
+    if going and not of.path:
+        stored = str(of.ds.encoding.get("source") or "")
+        place = repr(Path(stored).name) if stored else "'sweep.zarr'"
+        notes.append(
+            f"A snapshot: {going:,} runs were pending when this Dataset was opened, and it does "
+            f"not change. To follow the sweep, give the store or the job: sk.explore({place})."
+        )
     if not of.levers:
         notes.append(
             "Nothing says which runs fail: this Dataset has no requirements. Give some, as in "

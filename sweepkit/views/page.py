@@ -15,6 +15,7 @@ from panel_material_ui.template.base import Page
 from sweepkit.places import Given
 from sweepkit.views.bundle import module
 from sweepkit.views.engine import Engine
+from sweepkit.views.source import Filling
 
 __all__ = ["component", "page", "serve"]
 
@@ -56,7 +57,7 @@ def component(engine: Engine) -> pn.viewable.Viewable:
 
 
 def page(
-    ds: xr.Dataset | Given,
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     replay: Callable[[int], Any] | None = None,
@@ -96,7 +97,7 @@ def page(
 
 
 def serve(
-    ds: xr.Dataset | Given,
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     port: int = 0,

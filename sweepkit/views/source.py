@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -18,22 +19,42 @@ from sweepkit.analysis.coding import Coded
 from sweepkit.analysis.counts import run_weights
 from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_dims
 from sweepkit.analysis.table import Table, table
-from sweepkit.places import Given, KeyPath, Where, where
+from sweepkit.places import Given, KeyPath, Where, place, where
 from sweepkit.requirements import Requirement
 from sweepkit.requirements import requirement as as_requirement
 from sweepkit.root import UnreachableError
+from sweepkit.status import ENDINGS, Progress
 from sweepkit.views.levers import Lever, lever, outcome_lever
 
-__all__ = ["BINS", "Source", "judged", "kept", "marks", "source"]
+__all__ = ["BINS", "Filling", "Source", "judged", "kept", "marks", "source", "store_of"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 
 BINS = 24
 """Quantile bins of a parameter whose values hardly repeat, on every axis."""
 
+FIRST_RUN_SECONDS = 60.0
+"""How long is waited for the first run of a job to be stored."""
+
 KEEPING = frozenset(
     {"status", "duration", "attempts", "code", "error", "log", "log_size", "failed"}
 )
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A job, as far as its store is waited for here."""
+
+    @property
+    def where(self) -> Where:
+        """Where its store is."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+
+    def news(self, seen: int, timeout: float) -> int:
+        """Wait for more news than some seen; returns how much there is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +132,36 @@ class Source:
         return values
 
 
-def source(data: xr.Dataset | Given, requirements: Any = None) -> Source:
+def store_of(given: Given | Filling) -> Where:
+    """Place of a store; of a job its store, for which is waited until it has begun.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if not isinstance(given, Filling):
+        try:
+            return where(given)
+        except TypeError:
+            raise TypeError(
+                f"this is a {type(given).__name__}; give a Dataset, the path of a store, or a job"
+            ) from None
+    end, seen = time.monotonic() + FIRST_RUN_SECONDS, 0
+    root = place(given.where)
+    while not (root.is_file() or (root / "zarr.json").exists()):
+        if given.progress.state in ENDINGS or time.monotonic() > end:
+            break  # opening it says that nothing is there
+        seen = given.news(seen, 1.0)
+    return given.where
+
+
+def source(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Source:
     """Open and code what is to be explored.
 
     Parameters
     ----------
-    data : Dataset or path
+    data : Dataset, path or job
     requirements : optional
         In place of the stored ones.
 
@@ -128,7 +173,7 @@ def source(data: xr.Dataset | Given, requirements: Any = None) -> Source:
     """
     path: Where = ""
     if not isinstance(data, xr.Dataset):
-        path = where(data)
+        path = store_of(data)
         data = reading.open(path)
     ds = _with_parameters(data)
     asked = requirements is not None or bool(declared(ds).get("requirements"))
