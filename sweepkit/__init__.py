@@ -71,6 +71,7 @@ _HOMES = {
     "latin_hypercube": "sampling",
     "margin": "reading",
     "open": "reading",
+    "pack": "pack",
     "output": "outputs",
     "pair_matrix": "views.pair_matrix",
     "paired": "grid",
@@ -174,6 +175,7 @@ if TYPE_CHECKING:
     from sweepkit.judge import RunError as RunError
     from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
     from sweepkit.outputs import output as output
+    from sweepkit.pack import pack as pack
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import sweepkit as sk
+from sweepkit.places import is_url, where
 from sweepkit.status import NAMES, Status
 
 try:
@@ -75,10 +76,19 @@ def _parameters(_: Any, __: Any, given: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-STORE = click.argument("store", type=click.Path(path_type=Path))
+class _Place(click.ParamType[str]):
+    """A path, or a URL as it is."""
+
+    name = "store"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        return str(value)
+
+
+STORE = click.argument("store", type=_Place())
 TARGET = click.argument("target")
 INTO = click.option(
-    "--store", type=click.Path(path_type=Path), help="Where runs are kept; else <name>.zarr."
+    "--store", type=_Place(), help="Where runs are kept, a path or URL; else <name>.zarr."
 )
 VALUES = click.option(
     "-p",
@@ -89,7 +99,20 @@ VALUES = click.option(
     metavar="NAME=VALUE",
     help="For a function that makes the sweep, or a notebook; JSON or text.",
 )
+REACHED = click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    callback=lambda context, option, given: _parameters(context, option, given) or None,
+    metavar="NAME=VALUE",
+    help="For the file system of a URL, such as endpoint_url=http://127.0.0.1:9000.",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
+
+
+def _reached(store: str, storage: Any) -> Any:
+    """A store, with what its URL needs."""
+    return where(store, storage if is_url(store) else None)
 
 
 def _sweep(target: str, values: Mapping[str, Any], stale: str = "keep") -> sk.Sweep:
@@ -124,6 +147,7 @@ def _sweep(target: str, values: Mapping[str, Any], stale: str = "keep") -> sk.Sw
 @main.command()
 @TARGET
 @INTO
+@REACHED
 @VALUES
 @click.option("--n-jobs", type=int, help="Runs at the same time; -1 for all cores.")
 @click.option("--backend", help="loky, threading, sequential, or another that joblib knows.")
@@ -137,7 +161,7 @@ def _sweep(target: str, values: Mapping[str, Any], stale: str = "keep") -> sk.Sw
 @click.option("--on-error", type=click.Choice(["collect", "raise"]), default="collect")
 @click.option("--stale", type=click.Choice(["ask", "keep", "rerun"]), default="ask")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def run(target: str, store: Path | None, values: dict[str, Any], **said: Any) -> None:
+def run(target: str, store: str | None, storage: Any, values: dict[str, Any], **said: Any) -> None:
     """Run what is pending of TARGET: module:sweep, notebook.ipynb or declaration.json.
 
     The same call goes on after an interruption.
@@ -147,7 +171,7 @@ def run(target: str, store: Path | None, values: dict[str, Any], **said: Any) ->
             _run_notebook(target, store, values, said)
             return
         sweep = _sweep(target, values, "ask" if said["stale"] == "ask" else "keep")
-        where = store or Path(f"{sweep.name}.zarr")
+        where = store or f"{sweep.name}.zarr"
         options: dict[str, Any] = {
             name: said[name] for name in ("n_jobs", "backend", "on_error", "stale", "retry")
         }
@@ -156,7 +180,7 @@ def run(target: str, store: Path | None, values: dict[str, Any], **said: Any) ->
         limits = {name: said[name] for name in ("deadline", "duration", "budget") if said[name]}
         if limits:
             options["request"] = sk.Request(**limits)
-        ds = sk.run(sweep, where, **options)
+        ds = sk.run(sweep, where, storage_options=storage, **options)
     counts = _counts(ds)
     click.echo(f"{where}: {_words(counts)}")
     if counts.get("pending"):
@@ -176,14 +200,14 @@ def _number(text: str | None) -> Any:
 
 
 def _run_notebook(
-    target: str, store: Path | None, values: Mapping[str, Any], said: Mapping[str, Any]
+    target: str, store: str | None, values: Mapping[str, Any], said: Mapping[str, Any]
 ) -> None:
     try:
         import papermill
     except ModuleNotFoundError:
         raise ValueError("notebooks need papermill; pip install 'sweepkit[headless]'") from None
     given = dict(values)
-    given |= {} if store is None else {"store": str(store)}
+    given |= {} if store is None else {"store": store}
     given |= {} if said["n_jobs"] is None else {"n_jobs": said["n_jobs"]}
     source = Path(target)
     if not source.exists():
@@ -213,15 +237,16 @@ def _words(counts: Mapping[str, int]) -> str:
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def status(store: Path, as_json: bool) -> None:
+def status(store: str, storage: Any, as_json: bool) -> None:
     """How far the sweep in STORE is, also while another process runs it."""
     with _told():
-        ds = sk.open(store)
+        ds = sk.open(store, storage_options=storage)
         counts = _counts(ds)
         failing = int((sk.failed(ds) == 1).sum())
     if as_json:
-        click.echo(json.dumps({"store": str(store), "runs": counts, "failed": failing}))
+        click.echo(json.dumps({"store": store, "runs": counts, "failed": failing}))
         return
     total = sum(counts.values())
     finished = total - counts.get(Status.PENDING.word, 0)
@@ -232,6 +257,7 @@ def status(store: Path, as_json: bool) -> None:
 @main.command()
 @TARGET
 @INTO
+@REACHED
 @VALUES
 @click.option("--n-jobs", type=int, help="Workers to plan for.")
 @click.option("--deadline", help="How many workers it takes to be done by then.")
@@ -239,7 +265,8 @@ def status(store: Path, as_json: bool) -> None:
 @click.option("--pilot", type=int, help="Runs that tell the cost; 0 runs and writes nothing.")
 def plan(
     target: str,
-    store: Path | None,
+    store: str | None,
+    storage: Any,
     values: dict[str, Any],
     n_jobs: int | None,
     deadline: str | None,
@@ -256,17 +283,19 @@ def plan(
             budget=budget,
             pilot=pilot,
             progress=False,
+            storage_options=storage,
         )
         click.echo(repr(made))
 
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def receipt(store: Path, as_json: bool) -> None:
+def receipt(store: str, storage: Any, as_json: bool) -> None:
     """What all sessions of STORE took, and what was wasted."""
     with _told():
-        told = sk.receipt(store)
+        told = sk.receipt(store, storage_options=storage)
         if as_json:
             click.echo(told.sessions.to_json(orient="records", date_format="iso"))
         else:
@@ -275,11 +304,12 @@ def receipt(store: Path, as_json: bool) -> None:
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def verify(store: Path, as_json: bool) -> None:
+def verify(store: str, storage: Any, as_json: bool) -> None:
     """Name every missing or damaged chunk of STORE; the next run makes just those anew."""
     with _told():
-        found = sk.verify(store)
+        found = sk.verify(store, storage_options=storage)
         if as_json:
             click.echo(found.to_json(orient="records", default_handler=str))
         elif len(found):
@@ -292,22 +322,37 @@ def verify(store: Path, as_json: bool) -> None:
 
 @main.command()
 @STORE
+@REACHED
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--stages", is_flag=True, help="Refined runs, too.")
-def export(store: Path, path: Path, stages: bool) -> None:
+def export(store: str, storage: Any, path: Path, stages: bool) -> None:
     """Write the runs of STORE to PATH: .parquet, .csv, .json or .nc, one row a run."""
     with _told():
-        sk.export(sk.open(store, stages=stages), path)
+        sk.export(sk.open(store, stages=stages, storage_options=storage), path)
     click.echo(str(path))
 
 
 @main.command()
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
-def compare(before: Path, after: Path) -> None:
+@STORE
+@REACHED
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--partial", is_flag=True, help="Also with pending runs, as it is now.")
+@click.option("--overwrite", is_flag=True, help="In the place of a zip that is there.")
+def pack(store: str, storage: Any, path: Path, partial: bool, overwrite: bool) -> None:
+    """Pack STORE with its receipts into one zip at PATH, which every command reads."""
+    with _told():
+        sk.pack(store, path, partial=partial, overwrite=overwrite, storage_options=storage)
+    click.echo(str(path))
+
+
+@main.command()
+@click.argument("before", type=_Place())
+@click.argument("after", type=_Place())
+@REACHED
+def compare(before: str, after: str, storage: Any) -> None:
     """What changed from one store to another: parameters, code, outcomes."""
     with _told():
-        found = sk.compare(before, after)
+        found = sk.compare(*(_reached(one, storage) for one in (before, after)))
     click.echo(repr(found))
     for title, part in (
         ("declared otherwise", found.declared),
@@ -321,12 +366,13 @@ def compare(before: Path, after: Path) -> None:
 @main.command()
 @TARGET
 @STORE
+@REACHED
 @click.argument("run", type=int)
 @VALUES
-def replay(target: str, store: Path, run: int, values: dict[str, Any]) -> None:
+def replay(target: str, store: str, storage: Any, run: int, values: dict[str, Any]) -> None:
     """Execute run number RUN of STORE again, in the open, with the simulator of TARGET."""
     with _told():
-        ds = sk.open(store)
+        ds = sk.open(store, storage_options=storage)
         sweep = _sweep(target, values)
     done = sk.replay(sweep, ds, run)  # what it raises is the answer, traceback and all
     click.echo(repr(done))
@@ -336,16 +382,18 @@ def replay(target: str, store: Path, run: int, values: dict[str, Any]) -> None:
 
 @main.command()
 @STORE
+@REACHED
 @click.option("--port", type=int, default=0, help="On loopback; by default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def explore(store: Path, port: int, theme: str, no_browser: bool) -> None:
+def explore(store: str, storage: Any, port: int, theme: str, no_browser: bool) -> None:
     """Explore STORE as a web page on this machine, also while it is being filled."""
     with _told():
-        sk.open(store)  # what is wrong with it is told before the page
+        place = where(store, storage)
+        sk.open(place)  # what is wrong with it is told before the page
         try:
             from sweepkit.views.page import serve
         except ModuleNotFoundError as fault:
             text = f"{fault}; pip install 'sweepkit[explore]'"
             raise ValueError(text) from None
-        serve(store, port=port, theme=theme, show=not no_browser)
+        serve(place, port=port, theme=theme, show=not no_browser)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,21 @@ import pandas as pd
 import xarray as xr
 
 import sweepkit.html as html
-from sweepkit.reading import declaration_of, open, requirements_of, run_dims_of, runs
+from sweepkit.places import KeyPath, Place, place
+from sweepkit.reading import (
+    declaration_of,
+    open,
+    requirements_of,
+    run_dims_of,
+    runs,
+    source_of,
+)
+from sweepkit.root import side_folder
 from sweepkit.status import NAMES
 
 __all__ = ["Comparison", "Provenance", "compare", "provenance"]
 
-Given = xr.Dataset | str | os.PathLike[str]
+Given = xr.Dataset | str | os.PathLike[str] | KeyPath
 KEPT = {"status", "failed", "duration", "attempts", "code", "log_size", "error", "log"}
 OUTCOMES = ("pass", "fail", "error", "pending", "not there")
 
@@ -99,8 +108,8 @@ def provenance(ds: Given) -> Provenance:
             "the Dataset does not say what made it; give the store's path, or what sk.open gave"
         )
     opened = ds if isinstance(ds, xr.Dataset) else open(ds)
-    source = opened.encoding.get("source")
-    sessions = [] if source is None else _sessions(Path(f"{str(source).rstrip('/')}.sweepkit"))
+    source = source_of(opened)
+    sessions = [] if source is None else _sessions(side_folder(place(source)))
     made = np.zeros(0, dtype=np.int64)
     if "status" in opened and "code" in opened:
         finished = opened["status"].values.ravel() > 0
@@ -126,10 +135,10 @@ def provenance(ds: Given) -> Provenance:
     )
 
 
-def _sessions(folder: Path) -> list[dict[str, Any]]:
+def _sessions(folder: Place) -> list[dict[str, Any]]:
     """The receipts beside a store, oldest first."""
     rows = []
-    for file in sorted((folder / "sessions").glob("*.json")):
+    for file in sorted([*(folder / "sessions").glob("*.json")], key=str):
         try:
             said = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # being written, or cut short by a full disk
@@ -290,8 +299,8 @@ def compare(before: Given, after: Given, *, requirements: Any = None) -> Compari
 
 def _name(given: Given, said: Mapping[str, Any]) -> str:
     if isinstance(given, xr.Dataset):
-        return str(Path(given.encoding.get("source", said.get("name", "a Dataset"))).name)
-    return Path(given).name
+        return PurePosixPath(given.encoding.get("source", said.get("name", "a Dataset"))).name
+    return PurePosixPath(str(given)).name
 
 
 def _parameters(ds: xr.Dataset) -> list[str]:

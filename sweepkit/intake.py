@@ -50,8 +50,6 @@ Coords: TypeAlias = Mapping[str, NDArray[Any]]
 
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
-CHUNK_SECONDS = 0.002
-"""What writing a chunk takes, in seconds, as far as is known beforehand."""
 MOST_LEAVING = 2
 """Complete blocks that may wait to be written, chunk by chunk between results."""
 LEARNT_RUNS = 32
@@ -317,8 +315,8 @@ class Intake:
         """Write what is due to be written; an account is given after all of it was."""
         now = time.monotonic()
         slow = self.cost.recent > SLOW
-        pause = 0.0 if slow else max(1.0, 10 * CHUNK_SECONDS * self.blocks.unwritten)
-        if now - self._flushed >= max(pause, self._flush_pause):
+        pause = 0.0 if slow else max(1.0, 10 * self.store.chunk_seconds * self.blocks.unwritten)
+        if now - self._flushed >= max(pause, self._flush_pause, self.store.pause_seconds):
             self.blocks.flush()
             account()
             after = time.monotonic()

@@ -23,7 +23,9 @@ FLOOR = {
     "grid",
     "html",
     "interpreter",
+    "keyed",
     "parameters",
+    "places",
     "quantities",
     "requirements",
     "root",
@@ -57,6 +59,7 @@ RUNNING = {
     "fleet",
     "forecast",
     "futures",
+    "ground",
     "handout",
     "identity",
     "inputs",
@@ -66,6 +69,7 @@ RUNNING = {
     "lock",
     "meet",
     "keeper",
+    "lease",
     "member",
     "objects",
     "outputs",
@@ -118,7 +122,7 @@ READING = {
     "training",
     "views",
 }
-FRONT = {"artefacts", "cli", "jobs", "options", "planning", "workbench"}
+FRONT = {"artefacts", "cli", "jobs", "options", "pack", "planning", "targets", "workbench"}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
@@ -207,6 +211,7 @@ FOREIGN = {
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "google_crc32c": {"parcels"},
+    "fsspec": {"keyed"},
     "joblib": {"executors", "fleet", "member"},
     "numcodecs": {"parcels"},
     "param": {"views"},
@@ -217,7 +222,7 @@ FOREIGN = {
     "threadpoolctl": {"executors", "futures", "replay", "worker"},
     "traitlets": {"views"},
     "tqdm": {"views"},
-    "zarr": {"arrays", "stores"},
+    "zarr": {"arrays", "keyed", "stores"},
 }
 """Other libraries and the modules and folders that may import them."""
 

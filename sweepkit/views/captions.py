@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sweepkit.analysis.bases import MEANINGS
 from sweepkit.analysis.coding import Coded, shown
 from sweepkit.analysis.outcomes import FAILED, PENDING
+from sweepkit.places import place
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import plain
 from sweepkit.views.source import Source
@@ -41,15 +42,15 @@ def _notes(of: Source) -> list[str]:
     going = int((of.base == PENDING).sum())
     if going and not of.path:
         stored = str(of.ds.encoding.get("source") or "")
-        place = repr(Path(stored).name) if stored else "'sweep.zarr'"
+        name = repr(PurePosixPath(stored).name) if stored else "'sweep.zarr'"
         notes.append(
             f"A snapshot: {going:,} runs were pending when this Dataset was opened, and it does "
-            f"not change. To follow the sweep, give the store or the job: sk.explore({place})."
+            f"not change. To follow the sweep, give the store or the job: sk.explore({name})."
         )
-    if of.path and (Path(of.path) / "stages").is_dir() and of.table.stage is None:
+    if of.path and (place(of.path) / "stages").is_dir() and of.table.stage is None:
         notes.append(
             "The grid alone: runs that refined it are left out. With them: "
-            f"sk.explore(sk.open({Path(of.path).name!r}, stages=True))."
+            f"sk.explore(sk.open({PurePosixPath(str(of.path)).name!r}, stages=True))."
         )
     if not of.levers:
         notes.append(
