@@ -111,6 +111,7 @@ class DaskExecutor:
         self._most = n_jobs
         self._client: Client | None = client if isinstance(client, Client) else None
         self._crew: DaskCrew | None = None
+        self._last = 0
 
     @property
     def workers(self) -> int:
@@ -120,7 +121,7 @@ class DaskExecutor:
         elif self._client is not None:
             count = max(1, threads_of(self._client))
         else:
-            count = self._scale or 1
+            count = self._scale or self._last or 1
         return count if self._most is None else min(count, self._most)
 
     @contextmanager
@@ -143,7 +144,7 @@ class DaskExecutor:
             try:
                 yield crew
             finally:
-                self._crew = None
+                self._crew, self._last = None, crew.seen
                 crew.release()
                 self._client = client if self._given is client else None
 
