@@ -240,8 +240,7 @@ class Keyed(WrapperStore[Store]):
 
     def write(self, key: str, content: bytes) -> None:
         """Keep something under a key, all at once."""
-        if self.read_only:
-            raise OSError(errno.EROFS, "it can only be read", self.shown)
+        self._check_written()
         sync(self.set(key, _buffer(content)))
 
     def create(self, key: str, content: bytes) -> bool:
@@ -264,7 +263,12 @@ class Keyed(WrapperStore[Store]):
 
     def delete_all(self, keys: Sequence[str]) -> None:
         """Forget what is kept under some keys."""
+        self._check_written()
         sync(self._delete(keys))
+
+    def _check_written(self) -> None:
+        if self.read_only:
+            raise OSError(errno.EROFS, "it can only be read", self.shown)
 
     def copy(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Keep what is under each first key under the second, too."""

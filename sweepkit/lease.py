@@ -87,7 +87,7 @@ def leased(root: KeyPath, beside: KeyPath) -> Iterator[None]:
             f"{root} cannot be written: {fault.strerror or fault}; make the bucket, or choose "
             "another place"
         ) from fault
-    signs = threading.Thread(target=lease.keep, name=f"sweepkit lease {root}", daemon=True)
+    signs = threading.Thread(target=lease.keep, name=_title(lease.said), daemon=True)
     signs.start()
     root.store.allowed = lease.allowed
     try:
@@ -224,8 +224,9 @@ def _see_it_gone(root: KeyPath, path: KeyPath, said: dict[str, Any]) -> None:
         If it is alive, or may be.
     """
     there = said.get("process") or {}
+    pid = int(said.get("pid", 0))
     if there and there.get("machine") == _machine():
-        if there == _process(int(said.get("pid", 0))):
+        if there == _process(pid) and (pid != os.getpid() or _kept_here(said)):
             raise StoreBusyError(_busy(root, said))
         return
     if abs(time.time() - float(said.get("at", 0.0))) < SILENCE:
@@ -240,6 +241,15 @@ def _see_it_gone(root: KeyPath, path: KeyPath, said: dict[str, Any]) -> None:
         time.sleep(WATCH)
         if _read(path) != said:
             raise StoreBusyError(_busy(root, said))
+
+
+def _kept_here(said: dict[str, Any]) -> bool:
+    """Whether this process still gives the signs; it may have ended without being able to say so."""
+    return any(one.name == _title(said) for one in threading.enumerate())
+
+
+def _title(said: dict[str, Any]) -> str:
+    return f"sweepkit lease {said['token']}"
 
 
 def _machine() -> str:

@@ -22,21 +22,13 @@ AT_ONCE = 8
 
 
 class Objects:
-    """Objects by key: locked by a lease, written several at a time.
-
-    Parameters
-    ----------
-    chunk_seconds : float
-        What writing a chunk takes, as far as is known beforehand.
-    pause_seconds : float
-        Least time between two flushes.
-    """
+    """Objects by key: locked by a lease, written several at a time."""
 
     keeps_files = False
+    chunk_seconds = 0.02
+    pause_seconds = 2.0
 
-    def __init__(self, *, chunk_seconds: float = 0.02, pause_seconds: float = 2.0) -> None:
-        self.chunk_seconds = chunk_seconds
-        self.pause_seconds = pause_seconds
+    def __init__(self) -> None:
         self._crew: ThreadPoolExecutor | None = None
         self._travelling: list[Future[None]] = []
         self._fault: BaseException | None = None

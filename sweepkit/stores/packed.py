@@ -48,6 +48,5 @@ class Packed:
         if self._shown.endswith(".zip"):
             told = "is a zip, and zips are only read"
         return UnwritableError(
-            f"{self._shown} {told}: run into a folder or a bucket, then pack it with sk.pack; an "
-            "unpacked zip is a store to go on with"
+            f"{self._shown} {told}: run into a folder or a bucket, and pack that with sk.pack"
         )

@@ -90,6 +90,7 @@ class ZarrStore:
         self.arrays = Arrays(self.root)
         self.layout = Layout({}, (), {})
         self.attributes: dict[str, Any] = {}
+        self._copied = True
 
     @property
     def path(self) -> str:
@@ -213,8 +214,9 @@ class ZarrStore:
                 self.attributes["coordinates"] = " ".join(shared)
         self.ground.settle()
         text = composed(self.root, self.attributes, self._listed(unlisted), token)
-        with suppress(OSError):
-            replace_file(self.beside / "root.json", text, durable=True)
+        if self._copied:
+            with suppress(OSError):
+                replace_file(self.beside / "root.json", text, durable=True)
         with self._writing("the layout"):
             replace_file(self.root / "zarr.json", text, durable=True)
         if self.whole is not None:
@@ -518,6 +520,7 @@ class ZarrStore:
         """
         self.ground.settle()
         fresh = ZarrStore(self.beside / "rewrite", ground=self.ground)
+        fresh._copied = False  # that of this store is what a swap is checked by
         remove_tree(fresh.root, ignore_errors=True)
         with self._writing("the store"):
             yield fresh

@@ -33,7 +33,7 @@ class Bucket:
     options: dict[str, Any]
     client: Any
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def listed(self, prefix: str = "") -> list[str]:
         """What is in it."""
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=self.name, Prefix=prefix
