@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import os
@@ -43,6 +44,14 @@ def environment() -> dict[str, str]:
         "platform": f"{sys.platform}-{platform.machine()}",
         **found,
     }
+
+
+def user() -> str:
+    """Who runs this, as the system knows them; "" where it does not."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no name in the environment, none for the number
+        return ""
 
 
 def write_declaration(store: Store, said: dict[str, Any]) -> None:
@@ -130,6 +139,7 @@ class SessionAccount:
             "ended": time.time(),
             "pid": os.getpid(),
             "host": socket.gethostname(),
+            "user": user(),
             **said,
         }
         with suppress(OSError):
@@ -310,7 +320,7 @@ def receipt_of(store: Store, *, runs: int, pending: int) -> Receipt:
     records = sorted(found, key=lambda one: one.get("began", 0.0))
     for at, said in enumerate(records):
         last = at == len(records) - 1
-        if said.get("state") == "running" and not (last and _alive(said)):
+        if said.get("state") in ("queued", "running") and not (last and _alive(said)):
             records[at] = {**said, "state": "killed"}
     rows = [_row(one) for one in records]
     errors: Counter[str] = Counter()

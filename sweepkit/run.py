@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit import packages
 from sweepkit.amend import restore
 from sweepkit.blocks import Blocks, Cells
 from sweepkit.cost import Cost, Costs
@@ -197,7 +198,7 @@ class Session:
         self._pilot: NDArray[np.int64] | None = None
         self._asked = time.monotonic()
         self._queued = 0.0
-        self._environment = environment()
+        self._environment = {**environment(), **packages.used(sweep)}
         self.account = SessionAccount(store, time.time())
         self._started = self._flushed = self._reported = time.monotonic()
         self._flush_pause = 0.0

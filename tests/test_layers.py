@@ -29,6 +29,7 @@ FLOOR = {
     "root",
     "sampling",
     "status",
+    "typed",
 }
 RUNNING = {
     "amend",
@@ -61,6 +62,7 @@ RUNNING = {
     "member",
     "objects",
     "outputs",
+    "packages",
     "pickling",
     "pilot",
     "plan",
@@ -99,6 +101,7 @@ READING = {
     "formulas",
     "lazy",
     "locate",
+    "provenance",
     "reading",
     "splits",
     "stages",
@@ -106,7 +109,23 @@ READING = {
     "training",
     "views",
 }
-FRONT = {"artefacts", "cli", "jobs", "options", "planning", "workbench"}
+FRONT = {
+    "__main__",
+    "artefacts",
+    "cli",
+    "console",
+    "headless",
+    "jobs",
+    "launch",
+    "notebook",
+    "options",
+    "planning",
+    "pins",
+    "share",
+    "sharing",
+    "shell",
+    "workbench",
+}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
@@ -188,14 +207,17 @@ LATER = {"annotationlib"}
 
 FOREIGN = {
     "IPython": {"views"},
-    "click": {"cli"},
+    "click": {"cli", "launch", "shell"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "joblib": {"executors", "fleet", "member"},
     "param": {"views"},
-    "papermill": {"cli"},
+    "jupyter_client": {"headless"},
+    "packaging": {"pins"},
+    "papermill": {"headless"},
     "psutil": {"executors", "fleet", "pool"},
     "pyarrow": {"export"},
+    "rich": {"console"},
     "sklearn": {"analysis"},
     "threadpoolctl": {"executors", "replay", "worker"},
     "traitlets": {"views"},

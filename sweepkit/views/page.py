@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -102,6 +102,7 @@ def serve(
     port: int = 0,
     show: bool = True,
     theme: str = "auto",
+    origins: Sequence[str] = (),
 ) -> Any:
     """Serve the page on this machine alone, until it is interrupted.
 
@@ -115,6 +116,12 @@ def serve(
         Whether to open a browser.
     theme : {"auto", "light", "dark"}
         As of `page`.
+    origins : sequence of str
+        Hosts under whose names a proxy shows the page; "*" for any. By default this machine's.
     """
-    made = partial(page, ds, requirements=requirements, theme=theme)
-    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show)
+
+    def made() -> pn.viewable.Viewable:  # a partial would be shown as text
+        return page(ds, requirements=requirements, theme=theme)
+
+    allowed = {"websocket_origin": list(origins)} if origins else {}
+    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show, **allowed)
