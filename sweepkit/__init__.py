@@ -77,8 +77,9 @@ _HOMES = {
     "paired": "grid",
     "pairs": "analysis",
     "parallel_coordinates": "views.parallel_coordinates",
+    "parameters": "notebook",
     "plan": "planning",
-    "provenance": "compare",
+    "provenance": "provenance",
     "rate": "analysis",
     "receipt": "planning",
     "refine": "workbench",
@@ -91,6 +92,7 @@ _HOMES = {
     "runs": "reading",
     "safe_box": "analysis",
     "scenario": "parameters",
+    "share": "share",
     "sobol": "sampling",
     "start": "jobs",
     "status_counts": "reading",
@@ -159,7 +161,6 @@ if TYPE_CHECKING:
     from sweepkit.command import CommandError as CommandError
     from sweepkit.commandline import command as command
     from sweepkit.compare import compare as compare
-    from sweepkit.compare import provenance as provenance
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.export import export as export
@@ -174,6 +175,7 @@ if TYPE_CHECKING:
     from sweepkit.jobs import start as start
     from sweepkit.judge import RunError as RunError
     from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
+    from sweepkit.notebook import parameters as parameters
     from sweepkit.outputs import output as output
     from sweepkit.pack import pack as pack
     from sweepkit.parameters import design as design
@@ -183,6 +185,7 @@ if TYPE_CHECKING:
     from sweepkit.planning import receipt as receipt
     from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
+    from sweepkit.provenance import provenance as provenance
     from sweepkit.readers import from_csv as from_csv
     from sweepkit.readers import from_json as from_json
     from sweepkit.readers import from_netcdf as from_netcdf
@@ -204,6 +207,7 @@ if TYPE_CHECKING:
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
     from sweepkit.setup import SetupError as SetupError
+    from sweepkit.share import share as share
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit import packages
 from sweepkit.cost import Costs
 from sweepkit.course import Course
 from sweepkit.declaration import MOST_VALUES, document
@@ -84,7 +85,8 @@ class Session:
         self.settings = settings
         self.report = report
         self.course = Course(settings.request)
-        self._met = Met(sweep.grid, Placement.same(sweep.grid.sizes), environment())
+        made_with = {**environment(), **packages.used(sweep)}
+        self._met = Met(sweep.grid, Placement.same(sweep.grid.sizes), made_with)
         self._intake = Intake(sweep, store, settings, self._met, self.course)
         self._pilot: NDArray[np.int64] | None = None
         self._receipt = SessionAccount(store, time.time())

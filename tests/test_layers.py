@@ -32,6 +32,7 @@ FLOOR = {
     "sampling",
     "status",
     "streams",
+    "typed",
 }
 RUNNING = {
     "agreement",
@@ -74,6 +75,7 @@ RUNNING = {
     "objects",
     "outputs",
     "parcels",
+    "packages",
     "pickling",
     "pilot",
     "plan",
@@ -114,6 +116,7 @@ READING = {
     "formulas",
     "lazy",
     "locate",
+    "provenance",
     "reading",
     "rows",
     "splits",
@@ -122,7 +125,25 @@ READING = {
     "training",
     "views",
 }
-FRONT = {"artefacts", "cli", "jobs", "options", "pack", "planning", "targets", "workbench"}
+FRONT = {
+    "__main__",
+    "artefacts",
+    "cli",
+    "console",
+    "headless",
+    "jobs",
+    "launch",
+    "notebook",
+    "options",
+    "planning",
+    "pins",
+    "share",
+    "sharing",
+    "shell",
+    "pack",
+    "targets",
+    "workbench",
+}
 
 MAY_IMPORT = {
     **dict.fromkeys(FLOOR, FLOOR),
@@ -207,7 +228,7 @@ LATER = {"annotationlib"}
 FOREIGN = {
     "IPython": {"views"},
     "PIL": {"views"},
-    "click": {"cli"},
+    "click": {"cli", "launch", "shell"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "google_crc32c": {"parcels"},
@@ -215,9 +236,12 @@ FOREIGN = {
     "joblib": {"executors", "fleet", "member"},
     "numcodecs": {"parcels"},
     "param": {"views"},
-    "papermill": {"cli"},
+    "jupyter_client": {"headless"},
+    "packaging": {"pins"},
+    "papermill": {"headless"},
     "psutil": {"executors", "fleet", "pool"},
     "pyarrow": {"export"},
+    "rich": {"console"},
     "sklearn": {"analysis"},
     "threadpoolctl": {"executors", "futures", "replay", "worker"},
     "traitlets": {"views"},

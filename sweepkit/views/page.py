@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -103,6 +103,7 @@ def serve(
     port: int = 0,
     show: bool = True,
     theme: str = "auto",
+    origins: Sequence[str] = (),
 ) -> Any:
     """Serve the page on this machine alone, until it is interrupted.
 
@@ -116,6 +117,12 @@ def serve(
         Whether to open a browser.
     theme : {"auto", "light", "dark"}
         As of `page`.
+    origins : sequence of str
+        Hosts under whose names a proxy shows the page; "*" for any. By default this machine's.
     """
-    made = partial(page, ds, requirements=requirements, theme=theme)
-    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show)
+
+    def made() -> pn.viewable.Viewable:  # a partial would be shown as text
+        return page(ds, requirements=requirements, theme=theme)
+
+    allowed = {"websocket_origin": list(origins)} if origins else {}
+    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show, **allowed)
