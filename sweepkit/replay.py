@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from sweepkit import html
+from sweepkit.columns import Collector
 from sweepkit.evaluate import Task
 from sweepkit.format1 import KEEPING
 from sweepkit.grid import Grid
-from sweepkit.outputs import Collector
 from sweepkit.parameters import Parameter
 from sweepkit.simulator import uses_global_random
 from sweepkit.status import NAMES, Status
