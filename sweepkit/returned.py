@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.canonical import nanoseconds
 from sweepkit.casts import Misfit
-from sweepkit.parameters import nanoseconds
 
 __all__ = ["dtype_name", "plain_array", "type_name"]
 

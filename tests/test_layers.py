@@ -15,6 +15,7 @@ PACKAGE = ROOT / "sweepkit"
 FLOOR = {
     "arithmetic",
     "axes",
+    "canonical",
     "cards",
     "expressions",
     "files",
