@@ -22,7 +22,7 @@ from sweepkit.parameters import Parameter
 
 __all__ = ["Cost", "Costs", "Declared", "Features", "Total", "checked_cost", "declared_seconds"]
 
-Declared: TypeAlias = "float | Callable[..., Any]"
+Declared: TypeAlias = float | Callable[..., Any]
 Array: TypeAlias = NDArray[np.float64]
 
 LEAST_SECONDS = 1e-7
