@@ -1,9 +1,7 @@
-"""Make pages beside Jupyter reachable through it: the explorer of a store, and dask's dashboard.
+"""Reach pages beside Jupyter through it: the explorer of a store, dask's dashboard.
 
 python binder/reach.py STORE
 """
-
-from __future__ import annotations
 
 import json
 import sys
@@ -11,26 +9,17 @@ from pathlib import Path
 
 store = str(Path(sys.argv[1]).resolve())
 prefix = Path(sys.prefix)
-explore = [
-    sys.executable,
-    "-m",
-    "sweepkit",
-    "explore",
-    store,
-    "--port",
-    "{port}",
-    "--no-browser",
-    "--origin",
-    "*",
-]
+command = [sys.executable, "-m", "sweepkit", "explore", store, "--port", "{port}"]
 page = {
-    "command": explore,
+    "command": [*command, "--no-browser", "--origin", "*"],
     "timeout": 60,
     "launcher_entry": {"title": "Explorer as a page"},
 }
-config = prefix / "etc" / "jupyter" / "jupyter_server_config.d" / "sweepkit-explorer.json"
+config = prefix / "etc" / "jupyter" / "jupyter_server_config.json"
 config.parent.mkdir(parents=True, exist_ok=True)
-config.write_text(json.dumps({"ServerProxy": {"servers": {"explorer": page}}}, indent=1))
+said = json.loads(config.read_text()) if config.exists() else {}
+said.setdefault("ServerProxy", {}).setdefault("servers", {})["explorer"] = page
+config.write_text(json.dumps(said, indent=1))
 
 link = "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"
 dask = prefix / "etc" / "dask" / "sweepkit.yaml"

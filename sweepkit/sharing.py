@@ -39,9 +39,11 @@ page = {
     "timeout": 60,
     "launcher_entry": {"title": "Explorer as a page"},
 }
-config = prefix / "etc" / "jupyter" / "jupyter_server_config.d" / "sweepkit-explorer.json"
+config = prefix / "etc" / "jupyter" / "jupyter_server_config.json"
 config.parent.mkdir(parents=True, exist_ok=True)
-config.write_text(json.dumps({"ServerProxy": {"servers": {"explorer": page}}}, indent=1))
+said = json.loads(config.read_text()) if config.exists() else {}
+said.setdefault("ServerProxy", {}).setdefault("servers", {})["explorer"] = page
+config.write_text(json.dumps(said, indent=1))
 
 link = "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"
 dask = prefix / "etc" / "dask" / "sweepkit.yaml"

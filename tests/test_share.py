@@ -187,7 +187,7 @@ def test_the_folder_installs_and_runs_in_an_environment_of_its_own(tmp_path: Pat
     shell("python", "-m", "pip", "install", "-q", "-r", "binder/requirements.txt")
     shell("./binder/postBuild")
     shell("python", "-m", "pip", "check")
-    config = home / "etc/jupyter/jupyter_server_config.d/sweepkit-explorer.json"
+    config = home / "etc/jupyter/jupyter_server_config.json"
     assert json.loads(config.read_text())["ServerProxy"]["servers"]["explorer"]
     shell(
         *("jupyter", "nbconvert", "--to", "notebook", "--execute", "explore.ipynb"),
