@@ -336,6 +336,29 @@ def replay(target: str, store: Path, run: int, values: dict[str, Any]) -> None:
 
 @main.command()
 @STORE
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File that ends in .html, .md or .json, by default report.html; may be given again.",
+)
+@click.option(
+    "--require", multiple=True, help="In place of the stored requirements; again for more."
+)
+@click.option("--title", help="By default the name of the store.")
+def report(
+    store: Path, outputs: tuple[Path, ...], require: tuple[str, ...], title: str | None
+) -> None:
+    """Write what STORE says, also while it is being filled: a page, Markdown or JSON."""
+    with _told():
+        for path in outputs or (Path("report.html"),):
+            click.echo(str(sk.report(store, path, requirements=list(require) or None, title=title)))
+
+
+@main.command()
+@STORE
 @click.option("--port", type=int, default=0, help="On loopback; by default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")

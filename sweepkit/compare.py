@@ -35,8 +35,8 @@ class Provenance:
         Of the sweep.
     sessions : DataFrame
         One row a session: ``began`` and ``ended`` (UTC), ``workers``, ``executor``, runs by
-        status, ``failed``, ``used`` (worker-seconds), ``python``, ``platform``, and whoever and
-        wherever the session says it was.
+        status, ``failed``, ``held`` and ``used`` (worker-seconds), ``python``, ``platform``, and
+        whoever and wherever the session says it was.
     codes : DataFrame
         One row a code version: ``code``, ``identity``, ``runs`` (made by it), ``parts`` (how many
         functions, classes and values), ``python``.
@@ -144,6 +144,7 @@ def _sessions(folder: Path) -> list[dict[str, Any]]:
             "executor": said.get("executor", ""),
             **{name: said.get("runs", {}).get(name, 0) for name in NAMES[1:-1]},
             "failed": said.get("failed", 0),
+            "held": float(said.get("held_seconds", 0.0)),
             "used": float(said.get("used_seconds", 0.0)),
             "interrupted": bool(said.get("interrupted", False)),
             "python": environment.get("python", ""),
