@@ -193,6 +193,7 @@ def _sessions(folder: Place) -> list[dict[str, Any]]:
             "executor": said.get("executor", ""),
             **{name: said.get("runs", {}).get(name, 0) for name in NAMES[1:-1]},
             "failed": said.get("failed", 0),
+            "held": float(said.get("held_seconds", 0.0)),
             "used": float(said.get("used_seconds", 0.0)),
             "code": said.get("code", ""),
             "interrupted": bool(said.get("interrupted", False)),

@@ -129,7 +129,7 @@ export function heldView(app) {
       });
     if (!live && few)
       t.low.forEach((low, i) => {
-        if (t.n[i])
+        if (t.n[i] && low !== null)
           svg.append(
             s("path", {
               d: `M${at[i]} ${Y(1 - low)}V${Y(1 - t.high[i])}`,
@@ -187,7 +187,7 @@ export function heldView(app) {
           "div",
           {},
           t.n[i]
-            ? `${percent(pass[i], 1)} % pass${live ? "" : `, ${percent(1 - t.high[i])} to ${percent(1 - t.low[i])} %`}`
+            ? `${percent(pass[i], 1)} % pass${live || t.low[i] === null ? "" : `, ${percent(1 - t.high[i])} to ${percent(1 - t.low[i])} %`}`
             : "nothing finished",
         ),
       );
