@@ -17,6 +17,7 @@ FLOOR = {
     "axes",
     "canonical",
     "cards",
+    "distinct",
     "expressions",
     "files",
     "format1",
@@ -24,12 +25,15 @@ FLOOR = {
     "grid",
     "html",
     "interpreter",
+    "masks",
     "parameters",
+    "portrait",
     "quantities",
     "requirements",
     "root",
     "sampling",
     "status",
+    "union",
 }
 RUNNING = {
     "amend",
