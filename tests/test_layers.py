@@ -17,6 +17,7 @@ FLOOR = {
     "axes",
     "canonical",
     "cards",
+    "distinct",
     "expressions",
     "files",
     "format1",
@@ -26,7 +27,9 @@ FLOOR = {
     "interpreter",
     "keyed",
     "parameters",
+    "masks",
     "places",
+    "portrait",
     "quantities",
     "requirements",
     "root",
@@ -34,6 +37,7 @@ FLOOR = {
     "status",
     "streams",
     "typed",
+    "union",
 }
 RUNNING = {
     "agreement",
