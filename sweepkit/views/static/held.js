@@ -167,13 +167,11 @@ export function heldView(app) {
           );
       });
     const labels = p.labels.map((v) => short(v, 9)),
-      shown = fitting(at, labels, 6, 6.2);
+      places = at.map((x, i) => Math.max(x, 3.1 * labels[i].length)), // not into the names
+      shown = fitting(places, labels, 6, 6.2);
     labels.forEach((v, i) => {
-      if (!shown[i]) return;
-      const start = at[i] < 3.1 * v.length; // else it would reach into the names
-      svg.append(
-        s("text", { x: start ? 0 : at[i], y: H + 12, "text-anchor": start ? "start" : "middle" }, v),
-      );
+      if (shown[i])
+        svg.append(s("text", { x: places[i], y: H + 12, "text-anchor": "middle" }, v));
     });
     svg.addEventListener("mousemove", (e) => {
       const u = e.clientX - svg.getBoundingClientRect().x;
