@@ -18,6 +18,7 @@ _HOMES = {
     "ExpressionError": "expressions",
     "Grid": "grid",
     "Job": "job",
+    "FuturesCrew": "futures",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
     "Plan": "forecast",
@@ -42,7 +43,7 @@ _HOMES = {
     "artefacts": "artefacts",
     "combinations": "analysis",
     "compare": "compare",
-    "command": "command",
+    "command": "commandline",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
@@ -70,13 +71,15 @@ _HOMES = {
     "latin_hypercube": "sampling",
     "margin": "reading",
     "open": "reading",
+    "pack": "pack",
     "output": "outputs",
     "pair_matrix": "views.pair_matrix",
     "paired": "grid",
     "pairs": "analysis",
     "parallel_coordinates": "views.parallel_coordinates",
+    "parameters": "notebook",
     "plan": "planning",
-    "provenance": "compare",
+    "provenance": "provenance",
     "rate": "analysis",
     "receipt": "planning",
     "refine": "workbench",
@@ -90,6 +93,7 @@ _HOMES = {
     "runs": "reading",
     "safe_box": "analysis",
     "scenario": "parameters",
+    "share": "share",
     "sobol": "sampling",
     "start": "jobs",
     "status_counts": "reading",
@@ -156,14 +160,14 @@ if TYPE_CHECKING:
     from sweepkit.artefacts import artefacts as artefacts
     from sweepkit.command import Command as Command
     from sweepkit.command import CommandError as CommandError
-    from sweepkit.command import command as command
+    from sweepkit.commandline import command as command
     from sweepkit.compare import compare as compare
-    from sweepkit.compare import provenance as provenance
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.export import export as export
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.forecast import Plan as Plan
+    from sweepkit.futures import FuturesCrew as FuturesCrew
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
@@ -172,7 +176,9 @@ if TYPE_CHECKING:
     from sweepkit.jobs import start as start
     from sweepkit.judge import RunError as RunError
     from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
+    from sweepkit.notebook import parameters as parameters
     from sweepkit.outputs import output as output
+    from sweepkit.pack import pack as pack
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values
@@ -180,6 +186,7 @@ if TYPE_CHECKING:
     from sweepkit.planning import receipt as receipt
     from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
+    from sweepkit.provenance import provenance as provenance
     from sweepkit.readers import from_csv as from_csv
     from sweepkit.readers import from_json as from_json
     from sweepkit.readers import from_netcdf as from_netcdf
@@ -201,6 +208,7 @@ if TYPE_CHECKING:
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
     from sweepkit.setup import SetupError as SetupError
+    from sweepkit.share import share as share
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.canonical import near_misses
 from sweepkit.html import Markup, box, code, escape, section
 from sweepkit.html import table as html_table
 from sweepkit.parameters import (
     Parameter,
     check_name,
     named,
-    near_misses,
     parameter,
     said_of,
 )

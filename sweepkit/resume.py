@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.canonical import canonical, near_misses
 from sweepkit.grid import REPLICATE, Grid
 from sweepkit.identity import Identity, changes, identify
-from sweepkit.parameters import Parameter, near_misses
+from sweepkit.parameters import Parameter
 from sweepkit.sweep import Sweep
 
 __all__ = [
@@ -310,8 +311,6 @@ def neutral_parameters(
 
     Replicates may always join: what was run before is replicate 0.
     """
-    from sweepkit.parameters import canonical
-
     made = {}
     for name, value in was.items():
         if name not in declared:
@@ -458,25 +457,6 @@ def was_to_json(was: Mapping[str, Parameter]) -> dict[str, Any]:
         for name, one in was.items()
         if one.values.ndim == 1
     }
-
-
-def was_from_json(declaration: Mapping[str, Any]) -> dict[str, Parameter]:
-    """The values told when parameters joined, from a stored declaration."""
-    made = {}
-    roles = {said["name"]: said for said in declaration["parameters"]}
-    for name, said in declaration.get("was", {}).items():
-        kinds = {"datetime": "datetime64[ns]", "timedelta": "timedelta64[ns]"}
-        value = said["value"]
-        if said["kind"] in kinds:
-            values = np.array([value], dtype="int64").astype(kinds[said["kind"]])
-        elif said["kind"] in ("str", "label"):
-            values = np.array([value], dtype=object)
-        else:
-            values = np.array([value])
-        objects = (value,) if said["kind"] == "label" else None
-        dims = tuple(roles[name]["dims"]) if name in roles else (name,)
-        made[name] = Parameter(name, values, dims, objects=objects)
-    return made
 
 
 def _json_value(value: Any) -> Any:

@@ -31,9 +31,7 @@ import json, os, random, signal, sys, traceback
 import numpy as np
 import xarray as xr
 import sweepkit as sk
-from sweepkit import amend, format1, reading
-import sweepkit.run
-session = sys.modules["sweepkit.run"]
+from sweepkit import amend, format1, intake, reading
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 WRITES = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
@@ -182,7 +180,7 @@ SCENARIOS = {
         SHOWN = ["a", "b"]
         POINTS = [(float(a), float(b)) for a in range(4) for b in range(5)]
         def expected(a, b): return 10 * a + b
-        session.SLOW = -1.0
+        intake.SLOW = -1.0
         def f(a, b):
             note(a, b)
             return {"y": 10.0 * a + b}
@@ -270,6 +268,31 @@ SCENARIOS = {
         def act():
             sweep_into(sk.Sweep(f, sk.grid(a=[0, 1, 2], b=[0, 1]), version="2"), stale="rerun")
     """,
+    "big outputs are made again": """
+        format1.CHUNK_BYTES, format1.BLOCK_RUNS = 16, 4
+        SHOWN, POINTS = ["a", "b"], [(a, b) for a in (0., 1., 2.) for b in (1., 2.)]
+        def expected(a, b): return [10 * a + b] * 3
+        def finished():
+            try:
+                ds = sk.open(STORE, mask=False).load()
+            except reading.NotASweepError:
+                return {}
+            done = {
+                (float(ds["a"][i]), float(ds["b"][j])): ds["trace"].values[i, j].tolist()
+                for i, j in np.argwhere(ds["status"].values == 1)
+            }
+            old = [p for p, y in done.items() if y == [-one for one in expected(*p)]]
+            return {point: y for point, y in done.items() if point not in old}
+        def old(a, b): return {"trace": np.full(3, -(10.0 * a + b))}
+        def f(a, b):
+            note(a, b)
+            return {"trace": np.full(3, 10.0 * a + b)}
+        def before(): sweep_into(sk.Sweep(old, sk.grid(a=[0, 1], b=[1, 2]), version="1"))
+        def act():
+            sweep_into(sk.Sweep(f, sk.grid(a=[0, 1, 2], b=[1, 2]), version="2"), stale="rerun")
+            left = os.listdir(STORE + ".sweepkit")
+            assert "parcels" not in left, left
+    """,
 }
 
 
@@ -290,8 +313,8 @@ def killed(
 def test_a_kill_at_some_changes_of_the_file_system_loses_nothing(
     tmp_path: Path, finish: Callable[..., str]
 ) -> None:
-    said = killed(tmp_path, finish, list(SCENARIOS), 2)
-    assert [one["tried"] for one in said.values()] == [2] * len(SCENARIOS)
+    said = killed(tmp_path, finish, list(SCENARIOS), 1)
+    assert [one["tried"] for one in said.values()] == [1] * len(SCENARIOS)
 
 
 @pytest.mark.slow
@@ -320,8 +343,8 @@ def f(a, b):
 
 if __name__ == "__main__":
     FIFO, LEDGER = os.path.abspath("fifo"), os.path.abspath("ledger")
-    import sweepkit.run
-    sys.modules["sweepkit.run"].SLOW = -1.0   # written at once, as runs of seconds are
+    import sweepkit.intake
+    sweepkit.intake.SLOW = -1.0   # written at once, as runs of seconds are
     grid = sk.grid(a=range(int(sys.argv[3])), b=range(40))
     sk.run(sk.Sweep(f, grid, version="1"), "a.zarr", backend=sys.argv[1], n_jobs=int(sys.argv[2]),
            progress=False)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,15 @@ import xarray as xr
 from sweepkit import __version__
 from sweepkit.analysis import UnanswerableError, refined_rate
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING, SKIPPED
-from sweepkit.compare import provenance
+from sweepkit.places import Given, Where, place
+from sweepkit.provenance import provenance
 from sweepkit.quantities import core_text
 from sweepkit.reading import open as open_store
 from sweepkit.reading import status_counts
-from sweepkit.stages import numbers
 from sweepkit.views.answers import ANSWERS, Answer, answer
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import number
-from sweepkit.views.source import Source, source
+from sweepkit.views.source import Filling, Source, source
 from sweepkit.views.wording import percent
 
 __all__ = [
@@ -73,7 +72,7 @@ class Findings:
     found: Mapping[str, Any]
 
 
-def findings(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> Findings:
+def findings(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Findings:
     """Ask a sweep all first questions.
 
     Raises
@@ -84,7 +83,7 @@ def findings(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None
     of = source(data, requirements)
     answers = {key: answer(of, key) for key in ANSWERS}
     found = {key: one.pop("found") for key, one in answers.items() if "found" in one}
-    path = of.path or str(of.ds.encoding.get("source", ""))
+    path: Where = of.path or str(of.ds.encoding.get("source", ""))
     refined = _refined(of, path, requirements)
     if refined is not None:
         answers["refined"] = refined
@@ -95,7 +94,7 @@ def findings(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "made_by": f"sweepkit {__version__}",
         "name": of.name,
-        "store": Path(path).name if path else "",
+        "store": PurePosixPath(str(path)).name if path else "",
         "runs": runs,
         "badge": _badge(answers["rate"], runs, bool(of.levers)),
         "notes": _notes(of, runs),
@@ -261,17 +260,15 @@ def _output(of: Source, name: str) -> dict[str, Any]:
 # --- stages, receipt, origin ---------------------------------------------------------------------
 
 
-def _refined(of: Source, path: str, requirements: Any) -> Answer | None:
+def _refined(of: Source, path: Where, requirements: Any) -> Answer | None:
     """What refinements of the same sweep say of the space, if there are any."""
     question = "And with the refined runs?"
     empty: Answer = {"question": question, "basis": "", "note": "", "why": "", "rows": []}
     if of.table.stage is not None:
         ds: Any = of.table
-    elif not path or not Path(path).is_dir() or not (Path(path) / "stages").is_dir():
+    elif not path or not (place(path) / "stages").is_dir():
         return None
     else:
-        if not numbers(path):
-            return None
         ds = open_store(path, stages=True)
     try:
         frame = refined_rate(ds) if ds is of.table else refined_rate(ds, requirements=requirements)
@@ -288,11 +285,11 @@ def _refined(of: Source, path: str, requirements: Any) -> Answer | None:
     return {**empty, "sentence": text, "rows": [row], "basis": str(row.get("basis", ""))}
 
 
-def _origin(of: Source, path: str) -> dict[str, Any]:
+def _origin(of: Source, path: Where) -> dict[str, Any]:
     """Receipt and environment; where nothing is known, a sentence."""
     unknown = "The Dataset does not say what made it, so there is no receipt."
     try:
-        told = provenance(path if path and Path(path).exists() else of.ds)
+        told = provenance(of.path or of.ds)
     except ValueError:
         return {
             "receipt": {

@@ -63,6 +63,7 @@ def page(said: Findings, *, title: str, budget: int = BUDGET) -> str:
             "x": x,
             "y": y,
             "by": "",
+            "by2": "",
             "at": {},
             "stops": [one["declared"] for one in levers],
             "filters": [],
@@ -127,7 +128,7 @@ def _told(said: Findings, carried: Columns) -> dict[str, Any]:
     of, answers = said.of, said.facts["answers"]
     x, y = captions.defaults(of)
     stops = [one.declared for one in of.levers]
-    asked = Asked.make(of, of.table, stops, [], [n for n in (y, x) if n], {}, "rate")
+    asked = Asked.make(of, of.table, stops, [], [n for n in (y, x) if n], [], {}, "rate")
     strips = figures.held(asked)
     overview = figures.overview(asked)
     ranked = answers["pairs"]["rows"]
