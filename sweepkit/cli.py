@@ -361,11 +361,7 @@ def replay(target: str, store: str, storage: Any, run: int, values: dict[str, An
 )
 @click.option("--title", help="By default the name of the store.")
 def report(
-    store: str,
-    storage: Any,
-    outputs: tuple[Path, ...],
-    require: tuple[str, ...],
-    title: str | None,
+    store: str, storage: Any, outputs: tuple[Path, ...], require: tuple[str, ...], title: str | None
 ) -> None:
     """Write what STORE says, also while it is being filled: a page, Markdown or JSON.
 
@@ -374,10 +370,10 @@ def report(
       sweepkit report s.zarr -o report.html -o report.md
     """
     with told():
-        reached = where(store, storage)
-        said = list(require) or None
+        place = where(store, storage)
         for path in outputs or (Path("report.html"),):
-            click.echo(str(sk.report(reached, path, requirements=said, title=title)))
+            written = sk.report(place, path, requirements=list(require) or None, title=title)
+            click.echo(str(written))
 
 
 @main.command()

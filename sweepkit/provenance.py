@@ -37,8 +37,8 @@ class Provenance:
         Of the sweep.
     sessions : DataFrame
         One row a session: ``began`` and ``ended`` (UTC), ``user``, ``host``, ``workers``,
-        ``executor``, runs by status, ``failed``, ``used`` (worker-seconds), ``code`` (the identity
-        it ran), ``python``, ``platform``. What no session says is left out.
+        ``executor``, runs by status, ``failed``, ``held`` and ``used`` (worker-seconds), ``code``
+        (the identity it ran), ``python``, ``platform``. What no session says is left out.
     codes : DataFrame
         One row a code version: ``code``, ``identity``, ``runs`` (made by it), ``parts`` (how many
         functions, classes and values), ``python``.

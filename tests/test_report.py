@@ -19,6 +19,7 @@ from sweepkit.views.bundle import STATIC
 from sweepkit.views.columns import columns, thinned
 from sweepkit.views.findings import plain_values
 from sweepkit.views.markdown import text
+from sweepkit.views.paper import MODULES
 from sweepkit.views.source import source
 from tests.poles import HOSTILE, stored
 
@@ -103,6 +104,14 @@ def test_the_page_asks_for_nothing_and_lets_no_text_become_markup(
     assert not re.search(r"<(link|img|iframe|object|embed)\b", page)
     assert not re.search(r"^(import|export) ", page, re.M)
     assert carried(page)["meta"]["n"] == 144
+
+
+def test_the_modules_of_the_page_share_no_name_and_write_no_markup() -> None:
+    texts = [(STATIC / name).read_text(encoding="utf-8") for name in MODULES]
+    made = r"^(?:export )?(?:async )?(?:function|const|class|let) (\w+)"
+    names = [name for each in texts for name in re.findall(made, each, re.M)]
+    assert len(names) == len(set(names))
+    assert not any("innerHTML" in each for each in texts)
 
 
 def test_hostile_names_units_and_errors_are_text_everywhere(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +16,15 @@ import xarray as xr
 from sweepkit import __version__
 from sweepkit.analysis import UnanswerableError, refined_rate
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING, SKIPPED
-from sweepkit.places import Where, place
+from sweepkit.places import Given, Where, place
 from sweepkit.provenance import provenance
 from sweepkit.quantities import core_text
 from sweepkit.reading import open as open_store
 from sweepkit.reading import status_counts
-from sweepkit.stages import numbers
 from sweepkit.views.answers import ANSWERS, Answer, answer
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import number
-from sweepkit.views.source import Source, source
+from sweepkit.views.source import Filling, Source, source
 from sweepkit.views.wording import percent
 
 __all__ = [
@@ -74,7 +72,7 @@ class Findings:
     found: Mapping[str, Any]
 
 
-def findings(data: xr.Dataset | Where | os.PathLike[str], requirements: Any = None) -> Findings:
+def findings(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Findings:
     """Ask a sweep all first questions.
 
     Raises
@@ -85,7 +83,7 @@ def findings(data: xr.Dataset | Where | os.PathLike[str], requirements: Any = No
     of = source(data, requirements)
     answers = {key: answer(of, key) for key in ANSWERS}
     found = {key: one.pop("found") for key, one in answers.items() if "found" in one}
-    path = of.path or str(of.ds.encoding.get("source", ""))
+    path: Where = of.path or str(of.ds.encoding.get("source", ""))
     refined = _refined(of, path, requirements)
     if refined is not None:
         answers["refined"] = refined
@@ -271,8 +269,6 @@ def _refined(of: Source, path: Where, requirements: Any) -> Answer | None:
     elif not path or not (place(path) / "stages").is_dir():
         return None
     else:
-        if not numbers(path):
-            return None
         ds = open_store(path, stages=True)
     try:
         frame = refined_rate(ds) if ds is of.table else refined_rate(ds, requirements=requirements)
@@ -293,7 +289,7 @@ def _origin(of: Source, path: Where) -> dict[str, Any]:
     """Receipt and environment; where nothing is known, a sentence."""
     unknown = "The Dataset does not say what made it, so there is no receipt."
     try:
-        told = provenance(path if path and place(path).exists() else of.ds)
+        told = provenance(of.path or of.ds)
     except ValueError:
         return {
             "receipt": {

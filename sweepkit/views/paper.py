@@ -63,6 +63,7 @@ def page(said: Findings, *, title: str, budget: int = BUDGET) -> str:
             "x": x,
             "y": y,
             "by": "",
+            "by2": "",
             "at": {},
             "stops": [one["declared"] for one in levers],
             "filters": [],

@@ -9,10 +9,11 @@ from typing import Any
 import xarray as xr
 
 from sweepkit.files import replace_file
-from sweepkit.places import Where
+from sweepkit.places import Given
 from sweepkit.views.findings import as_json, findings
 from sweepkit.views.markdown import markdown
 from sweepkit.views.paper import page
+from sweepkit.views.source import Filling
 
 __all__ = ["report"]
 
@@ -26,7 +27,7 @@ KINDS = {
 
 
 def report(
-    ds: xr.Dataset | Where | os.PathLike[str],
+    ds: xr.Dataset | Given | Filling,
     path: str | os.PathLike[str] = "report.html",
     *,
     requirements: Any = None,
@@ -36,7 +37,7 @@ def report(
 
     Parameters
     ----------
-    ds : Dataset or path
+    ds : Dataset, path or job
         A store, finished or still being filled, what :func:`sweepkit.open` gave, or any Dataset
         whose coordinates are parameters.
     path : path

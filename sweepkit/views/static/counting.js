@@ -10,6 +10,8 @@ const NONE = 255; // an output's code where there is no number
 const TYPES = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array };
 const PAIR_BINS = 12;
 const MANY_PAIRS = 45;
+const PANELS = 4; // bins of a parameter with a map for each
+const COARSE = [240, 12, 8]; // bins of an axis, by the number of parameters of multiples
 
 async function inflated(packed) {
   if (!packed) return null;
@@ -149,18 +151,20 @@ export class Runs {
     return out;
   }
 
-  // Which cell of some parameters each run is in, the last one fastest.
-  cells(names) {
-    const key = JSON.stringify(names);
+  // Which cell of some parameters each run is in, the last one fastest; bins may be joined.
+  cells(names, sizes) {
+    const key = JSON.stringify([names, sizes]);
     if (this.layout?.key === key) return this.layout;
     const cell = new Uint32Array(this.n);
     let n = 1;
-    for (const name of names) {
+    names.forEach((name, k) => {
       const codes = this.codes.get(name),
-        size = this.meta.params.find((p) => p.name === name).n;
+        whole = this.meta.params.find((p) => p.name === name).n,
+        size = sizes[k],
+        to = Uint16Array.from({ length: whole }, (_, c) => Math.floor((c * size) / whole));
       n *= size;
-      for (let r = 0; r < this.n; r++) cell[r] = cell[r] * size + codes[r];
-    }
+      for (let r = 0; r < this.n; r++) cell[r] = cell[r] * size + to[codes[r]];
+    });
     const there = new Float64Array(n);
     for (let r = 0; r < this.n; r++) if (this.base[r] !== SKIPPED) there[cell[r]]++;
     this.layout = { key, cell, n, there, names };
@@ -362,9 +366,11 @@ export class Answers {
   overview(state) {
     const { runs, told } = this,
       { outcome } = runs.judge(state.stops);
-    const names = [state.by, state.y, state.x].filter(Boolean),
+    const panels = [state.by, state.by2].filter(Boolean),
+      names = [...panels, ...[state.y, state.x].filter(Boolean)],
+      sizes = names.map((name) => this.size(name, panels)),
       at = Object.fromEntries(Object.entries(state.at).filter(([name]) => !names.includes(name)));
-    const layout = runs.cells(names),
+    const layout = runs.cells(names, sizes),
       selected = runs.mask(state.filters),
       seen = runs.mask(state.filters, at, "map"),
       found = runs.count(outcome, seen, layout);
@@ -378,6 +384,7 @@ export class Answers {
       selected: selected ? { ...runs.tally(outcome, selected), basis: told.basis } : null,
       declared: told.all.rate,
       progress: told.progress,
+      axes: names.map((name, k) => [name, sizes[k]]),
       cells: {
         ...cells,
         there: { array: layout.there },
@@ -387,6 +394,13 @@ export class Answers {
       value: kind === "output" ? runs.mean(name, outcome, seen, layout) : null,
       levers: runs.meta.levers.map((_, k) => runs.bars(k, state.stops, selected)),
     };
+  }
+
+  // Values of a parameter on an axis, or with a map for each: bins are fewer beside multiples.
+  size(name, panels) {
+    const p = this.runs.meta.params.find((one) => one.name === name);
+    if (!p.ends) return p.n;
+    return Math.min(p.n, panels.includes(name) ? PANELS : COARSE[panels.length]);
   }
 
   // At the declared limits Python's own interval, which it tells on every basis.
