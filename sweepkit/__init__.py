@@ -18,6 +18,7 @@ _HOMES = {
     "ExpressionError": "expressions",
     "Grid": "grid",
     "Job": "job",
+    "FuturesCrew": "futures",
     "JoblibExecutor": "executors.joblib",
     "NearMissError": "resume",
     "Plan": "forecast",
@@ -42,7 +43,7 @@ _HOMES = {
     "artefacts": "artefacts",
     "combinations": "analysis",
     "compare": "compare",
-    "command": "command",
+    "command": "commandline",
     "convergence": "analysis",
     "counterexample": "analysis",
     "derive": "workbench",
@@ -70,6 +71,7 @@ _HOMES = {
     "latin_hypercube": "sampling",
     "margin": "reading",
     "open": "reading",
+    "pack": "pack",
     "output": "outputs",
     "pair_matrix": "views.pair_matrix",
     "paired": "grid",
@@ -157,13 +159,14 @@ if TYPE_CHECKING:
     from sweepkit.artefacts import artefacts as artefacts
     from sweepkit.command import Command as Command
     from sweepkit.command import CommandError as CommandError
-    from sweepkit.command import command as command
+    from sweepkit.commandline import command as command
     from sweepkit.compare import compare as compare
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.export import export as export
     from sweepkit.expressions import ExpressionError as ExpressionError
     from sweepkit.forecast import Plan as Plan
+    from sweepkit.futures import FuturesCrew as FuturesCrew
     from sweepkit.grid import Grid as Grid
     from sweepkit.grid import grid as grid
     from sweepkit.grid import paired as paired
@@ -174,6 +177,7 @@ if TYPE_CHECKING:
     from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
     from sweepkit.notebook import parameters as parameters
     from sweepkit.outputs import output as output
+    from sweepkit.pack import pack as pack
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from sweepkit.capture import capped, one_line, told
 from sweepkit.containment import Surroundings, seed_globals
-from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork
+from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork, outbox
 from sweepkit.outputs import (
     Collector,
     Column,
     Misfit,
+    Output,
     as_mapping,
+    put_apart,
     whole_column,
 )
 from sweepkit.protocols import Result
@@ -30,7 +32,7 @@ from sweepkit.status import Status
 from sweepkit.streams import generators, seeds
 from sweepkit.vectorized import Vectorized
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "arrays_of", "only_run"]
 
 
 class Calls:
@@ -63,7 +65,8 @@ class Calls:
         self._index = index
         self._keys = keys
         self._process = os.getpid()
-        self._collector = Collector(task.outputs)
+        self._outbox = outbox(task, station)
+        self._collector = Collector(task.outputs, self._outbox)
         self._columns: dict[str, list[Column]] = {}
         self._errors: dict[int, str] = {}
         self._logs: dict[int, str] = {}
@@ -95,28 +98,6 @@ class Calls:
             status, self._seconds[:done], joined, self._errors, self._logs, notes, misnamed
         )
 
-    def _arguments(self, rows: slice) -> list[Any]:
-        """What the function is given for some rows: arrays, or lists of objects."""
-        task = self._task
-        index = {dim: positions[rows] for dim, positions in self._index.items()}
-        derived = {name for name, _ in task.grid.derived}
-        given: list[Any] = []
-        for name in task.call.names:
-            if name in task.call.constant:
-                given.append(self._station.handed[name])
-            elif name == "rng" and name in task.call.injected:
-                given.append(list(generators(self._keys[rows], task.entropy)))
-            elif name in task.call.injected:
-                listed = list(seeds(self._keys[rows], task.entropy))
-                given.append(np.array(listed, dtype=np.int64))
-            elif name in derived:
-                given.append(np.array(task.grid.columns(index, (name,))[name]))
-            else:
-                one = task.grid[name]
-                at = index[one.dim]
-                given.append(one.values[at] if one.objects is None else list(one.handed(at)))
-        return given
-
     def _call(self, rows: slice) -> int:
         """Call for some rows, by halves if that raises; returns how many of them are settled."""
         station, count = self._station, int(rows.stop - rows.start)
@@ -125,7 +106,8 @@ class Calls:
             return 0
         if self._task.global_random:
             seed_globals(next(seeds(self._keys[rows], self._task.entropy)))
-        given = self._arguments(rows)
+        index = {dim: positions[rows] for dim, positions in self._index.items()}
+        given = arrays_of(self._task, index, self._keys[rows], station.handed)
         started = perf_counter()
         station.claim[SPAN] = count
         station.claim[1] = started
@@ -176,15 +158,7 @@ class Calls:
     def _take(self, rows: slice, value: Any) -> None:
         count, declared = int(rows.stop - rows.start), self._task.outputs
         try:
-            named = dict(as_mapping(value, declared))
-            lengths = {
-                name: named.pop(f"{name}_length")
-                for name, said in declared.items()
-                if said.pad and name in named and f"{name}_length" in named
-            }
-            for name, one in named.items():
-                _check_leading(name, one, count)
-            ends = {name: _ends(name, named[name], one, count) for name, one in lengths.items()}
+            named, ends = _taken_apart(value, declared, count)
         except Misfit as misfit:
             self._collector.misfits |= dict.fromkeys(range(rows.start, rows.stop), str(misfit))
             return
@@ -200,7 +174,70 @@ class Calls:
                 self._collector.take(rows.start + row, _of_run(named, ends, row))
             return
         for name, column in made.items():
+            if self._outbox is not None:
+                column = put_apart(name, column, self._outbox)
             self._columns.setdefault(name, []).append(column)
+
+
+def arrays_of(
+    task: Task,
+    index: Mapping[str, NDArray[np.intp]],
+    keys: NDArray[np.uint64],
+    handed: Mapping[str, Any],
+) -> list[Any]:
+    """What the function is given for some runs: arrays, or lists of objects.
+
+    Parameters
+    ----------
+    task : Task
+    index : mapping of dim to array of int, shape (n,)
+        Positions of the runs.
+    keys : array of uint64, shape (n, 2)
+    handed : mapping
+        What all runs are handed by name.
+    """
+    derived = {name for name, _ in task.grid.derived}
+    given: list[Any] = []
+    for name in task.call.names:
+        if name in task.call.constant:
+            given.append(handed[name])
+        elif name == "rng" and name in task.call.injected:
+            given.append(list(generators(keys, task.entropy)))
+        elif name in task.call.injected:
+            given.append(np.array(list(seeds(keys, task.entropy)), dtype=np.int64))
+        elif name in derived:
+            given.append(np.array(task.grid.columns(index, (name,))[name]))
+        else:
+            one = task.grid[name]
+            at = index[one.dim]
+            given.append(one.values[at] if one.objects is None else list(one.handed(at)))
+    return given
+
+
+def only_run(value: Any, declared: Mapping[str, Output]) -> dict[str, Any]:
+    """The outputs of the one run of a call.
+
+    Raises
+    ------
+    Misfit
+        If the first dim of an output is not the runs'.
+    """
+    return _of_run(*_taken_apart(value, declared, 1), 0)
+
+
+def _taken_apart(
+    value: Any, declared: Mapping[str, Output], count: int
+) -> tuple[dict[str, Any], dict[str, NDArray[np.int32]]]:
+    """Outputs of a call by name, checked to have one entry a run, and lengths of padded ones."""
+    named = dict(as_mapping(value, declared))
+    lengths = {
+        name: named.pop(f"{name}_length")
+        for name, said in declared.items()
+        if said.pad and name in named and f"{name}_length" in named
+    }
+    for name, one in named.items():
+        _check_leading(name, one, count)
+    return named, {name: _ends(name, named[name], one, count) for name, one in lengths.items()}
 
 
 def _of_run(
@@ -241,7 +278,7 @@ def _joined(columns: list[Column], done: int) -> list[Column]:
     groups: dict[Any, list[Column]] = {}
     for one in columns:
         coords = tuple((dim, along.dtype.str, along.tobytes()) for dim, along in one.coords.items())
-        groups.setdefault((one.variable, one.pad, coords), []).append(one)
+        groups.setdefault((one.variable, one.written, one.pad, coords), []).append(one)
     return [_concatenated(group, done) for group in groups.values()]
 
 

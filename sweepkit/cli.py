@@ -11,7 +11,19 @@ import sweepkit as sk
 from sweepkit import shell
 from sweepkit.console import show_card, show_frame, show_state, state_of, watch
 from sweepkit.launch import run_notebook, run_sweep
-from sweepkit.shell import AS_JSON, INTO, STATUSES, STORE, TARGET, VALUES, click, told
+from sweepkit.places import Where, is_url, where
+from sweepkit.shell import (
+    AS_JSON,
+    INTO,
+    REACHED,
+    STATUSES,
+    STORE,
+    TARGET,
+    VALUES,
+    Place,
+    click,
+    told,
+)
 
 __all__ = ["main"]
 
@@ -35,6 +47,7 @@ def main() -> None:
 @main.command()
 @TARGET
 @INTO
+@REACHED
 @VALUES
 @click.option("--n-jobs", type=int, help="Runs at the same time; -1 for all cores.")
 @click.option("--backend", help="loky, threading, sequential, or another that joblib knows.")
@@ -64,7 +77,8 @@ def run(
     context: click.Context,
     /,
     target: str,
-    store: Path | None,
+    store: str | None,
+    storage: Any,
     values: dict[str, Any],
     output: Path | None,
     **said: Any,
@@ -83,25 +97,29 @@ def run(
     """
     with told():
         if target.endswith(".ipynb"):
-            where = run_notebook(context, Path(target), store, values, said, output)
+            if storage:
+                raise ValueError("--storage-option is for a sweep; a notebook takes parameters: -p")
+            ran: Where | None = run_notebook(context, Path(target), store, values, said, output)
         else:
             if output is not None:
                 raise ValueError("-o is for a notebook; sweepkit export writes runs to a file")
-            where = store
-            where = run_sweep(shell.sweep_of(target, values), store, said)
-        state = None if where is None else state_of(where)
+            into = None if store is None else where(store, storage)
+            stale = "ask" if said["stale"] == "ask" else "keep"
+            ran = run_sweep(shell.sweep_of(target, values, stale), into, said)
+        state = None if ran is None else state_of(ran)
     if state is None:
         return
-    click.echo(f"{where}: {', '.join(f'{n:,} {name}' for name, n in state.runs.items())}")
+    click.echo(f"{ran}: {', '.join(f'{n:,} {name}' for name, n in state.runs.items())}")
     if state.runs.get("pending"):
         sys.exit(shell.LEFT)
 
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
 @click.option("-f", "--follow", is_flag=True, help="Until nobody is at work on it.")
-def status(store: Path, as_json: bool, follow: bool) -> None:
+def status(store: str, storage: Any, as_json: bool, follow: bool) -> None:
     """How far the sweep in STORE is, also while another process runs it.
 
     \b
@@ -110,12 +128,13 @@ def status(store: Path, as_json: bool, follow: bool) -> None:
       sweepkit status s.zarr --json | jq .finished
     """
     with told():
-        state = state_of(store)
+        reached = where(store, storage)
+        state = state_of(reached)
     if as_json:
         click.echo(json.dumps(state.json()))
     elif follow:
         with told():
-            watch(lambda: state_of(store))
+            watch(lambda: state_of(reached))
     else:
         show_state(state)
 
@@ -123,6 +142,7 @@ def status(store: Path, as_json: bool, follow: bool) -> None:
 @main.command()
 @TARGET
 @INTO
+@REACHED
 @VALUES
 @click.option("--n-jobs", type=int, help="Workers to plan for.")
 @click.option("--deadline", help="How many workers it takes to be done by then.")
@@ -130,7 +150,8 @@ def status(store: Path, as_json: bool, follow: bool) -> None:
 @click.option("--pilot", type=int, help="Runs that tell the cost; 0 runs and writes nothing.")
 def plan(
     target: str,
-    store: Path | None,
+    store: str | None,
+    storage: Any,
     values: dict[str, Any],
     n_jobs: int | None,
     deadline: str | None,
@@ -148,7 +169,7 @@ def plan(
     with told():
         made = sk.plan(
             shell.sweep_of(target, values),
-            store,
+            None if store is None else where(store, storage),
             n_jobs=n_jobs,
             deadline=deadline,
             budget=budget,
@@ -160,8 +181,9 @@ def plan(
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def receipt(store: Path, as_json: bool) -> None:
+def receipt(store: str, storage: Any, as_json: bool) -> None:
     """What all sessions of STORE took, and what was wasted.
 
     \b
@@ -169,7 +191,7 @@ def receipt(store: Path, as_json: bool) -> None:
       sweepkit receipt s.zarr
     """
     with told():
-        made = sk.receipt(store)
+        made = sk.receipt(where(store, storage))
         text = made.sessions.to_json(orient="records", date_format="iso") if as_json else ""
     if as_json:
         click.echo(text)
@@ -179,8 +201,9 @@ def receipt(store: Path, as_json: bool) -> None:
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def provenance(store: Path, as_json: bool) -> None:
+def provenance(store: str, storage: Any, as_json: bool) -> None:
     """Who computed STORE: sessions, code, packages, platform, cost.
 
     \b
@@ -188,7 +211,7 @@ def provenance(store: Path, as_json: bool) -> None:
       sweepkit provenance s.zarr --json
     """
     with told():
-        made = sk.provenance(store)
+        made = sk.provenance(where(store, storage))
     if as_json:
         click.echo(json.dumps(made.json()))
     else:
@@ -197,8 +220,9 @@ def provenance(store: Path, as_json: bool) -> None:
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def verify(store: Path, as_json: bool) -> None:
+def verify(store: str, storage: Any, as_json: bool) -> None:
     """Name every missing or damaged chunk of STORE; the next run makes just those anew.
 
     \b
@@ -206,7 +230,7 @@ def verify(store: Path, as_json: bool) -> None:
       sweepkit verify s.zarr || sweepkit run model:sweep --store s.zarr
     """
     with told():
-        found = sk.verify(store)
+        found = sk.verify(where(store, storage))
     if as_json:
         click.echo(found.to_json(orient="records", default_handler=str))
     elif len(found):
@@ -219,9 +243,10 @@ def verify(store: Path, as_json: bool) -> None:
 
 @main.command()
 @STORE
+@REACHED
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--stages", is_flag=True, help="Refined runs, too.")
-def export(store: Path, path: Path, stages: bool) -> None:
+def export(store: str, storage: Any, path: Path, stages: bool) -> None:
     """Write the runs of STORE to PATH: .parquet, .csv, .json or .nc, one row a run.
 
     \b
@@ -229,7 +254,25 @@ def export(store: Path, path: Path, stages: bool) -> None:
       sweepkit export s.zarr runs.parquet
     """
     with told():
-        sk.export(sk.open(store, stages=stages), path)
+        sk.export(sk.open(where(store, storage), stages=stages), path)
+    click.echo(str(path))
+
+
+@main.command()
+@STORE
+@REACHED
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--partial", is_flag=True, help="Also with pending runs, as it is now.")
+@click.option("--overwrite", is_flag=True, help="In the place of a zip that is there.")
+def pack(store: str, storage: Any, path: Path, partial: bool, overwrite: bool) -> None:
+    """Pack STORE with its receipts into one zip at PATH, which every command reads.
+
+    \b
+    Example:
+      sweepkit pack s.zarr s.zarr.zip
+    """
+    with told():
+        sk.pack(where(store, storage), path, partial=partial, overwrite=overwrite)
     click.echo(str(path))
 
 
@@ -239,7 +282,7 @@ def export(store: Path, path: Path, stages: bool) -> None:
 @click.option("--source", help="Where sweepkit comes from, as in git+https://...; else a wheel.")
 @click.option("--no-logs", is_flag=True, help="Leave out what runs printed.")
 @click.option("--unfinished", is_flag=True, help="Also with runs that are pending.")
-def share(store: Path, folder: Path, source: str | None, no_logs: bool, unfinished: bool) -> None:
+def share(store: str, folder: Path, source: str | None, no_logs: bool, unfinished: bool) -> None:
     """Write FOLDER, a repository that Binder opens with an explorer of STORE.
 
     \b
@@ -252,9 +295,10 @@ def share(store: Path, folder: Path, source: str | None, no_logs: bool, unfinish
 
 
 @main.command()
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
-def compare(before: Path, after: Path) -> None:
+@click.argument("before", type=Place())
+@click.argument("after", type=Place())
+@REACHED
+def compare(before: str, after: str, storage: Any) -> None:
     """What changed from one store to another: parameters, code, outcomes.
 
     \b
@@ -262,7 +306,8 @@ def compare(before: Path, after: Path) -> None:
       sweepkit compare last-week.zarr today.zarr
     """
     with told():
-        found = sk.compare(before, after)
+        sides = [where(one, storage if is_url(one) else None) for one in (before, after)]
+        found = sk.compare(*sides)
     click.echo(repr(found))
     for title, part in (
         ("declared otherwise", found.declared),
@@ -277,9 +322,10 @@ def compare(before: Path, after: Path) -> None:
 @main.command()
 @TARGET
 @STORE
+@REACHED
 @click.argument("run", type=int)
 @VALUES
-def replay(target: str, store: Path, run: int, values: dict[str, Any]) -> None:
+def replay(target: str, store: str, storage: Any, run: int, values: dict[str, Any]) -> None:
     """Execute run number RUN of STORE again, in the open, with the simulator of TARGET.
 
     What the simulator prints and raises appears, traceback and all: it is the answer.
@@ -289,7 +335,7 @@ def replay(target: str, store: Path, run: int, values: dict[str, Any]) -> None:
       sweepkit replay model:sweep s.zarr 17
     """
     with told():
-        ds = sk.open(store)
+        ds = sk.open(where(store, storage))
         sweep = shell.sweep_of(target, values)
         if not 0 <= run < ds["status"].size:
             raise ValueError(f"run {run} is not there; {store} has 0 to {ds['status'].size - 1:,}")
@@ -301,11 +347,14 @@ def replay(target: str, store: Path, run: int, values: dict[str, Any]) -> None:
 
 @main.command()
 @STORE
+@REACHED
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--origin", multiple=True, help="Host that a proxy shows it under; '*' for any.")
-def explore(store: Path, port: int, theme: str, no_browser: bool, origin: tuple[str, ...]) -> None:
+def explore(
+    store: str, storage: Any, port: int, theme: str, no_browser: bool, origin: tuple[str, ...]
+) -> None:
     """Explore STORE as a web page on this machine, also while it is being filled.
 
     \b
@@ -313,12 +362,13 @@ def explore(store: Path, port: int, theme: str, no_browser: bool, origin: tuple[
       sweepkit explore s.zarr --port 5006 --no-browser
     """
     with told():
-        sk.open(store)  # what is wrong with it is told before the page
+        place = where(store, storage)
+        sk.open(place)  # what is wrong with it is told before the page
         try:
             from sweepkit.views.page import serve
         except ModuleNotFoundError as fault:
             raise ValueError(f"{fault}; pip install 'sweepkit[explore]'") from None
-        serve(store, port=port, theme=theme, show=not no_browser, origins=origin)
+        serve(place, port=port, theme=theme, show=not no_browser, origins=origin)
 
 
 @main.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ import pandas as pd
 import xarray as xr
 
 import sweepkit.html as html
+from sweepkit.places import KeyPath
 from sweepkit.reading import declaration_of, open, requirements_of, run_dims_of, runs
 
 __all__ = ["Comparison", "compare", "frame"]
 
-Given = xr.Dataset | str | os.PathLike[str]
+Given = xr.Dataset | str | os.PathLike[str] | KeyPath
 KEPT = {"status", "failed", "duration", "attempts", "code", "log_size", "error", "log"}
 OUTCOMES = ("pass", "fail", "error", "pending", "not there")
 
@@ -149,8 +150,8 @@ def compare(before: Given, after: Given, *, requirements: Any = None) -> Compari
 
 def _name(given: Given, said: Mapping[str, Any]) -> str:
     if isinstance(given, xr.Dataset):
-        return str(Path(given.encoding.get("source", said.get("name", "a Dataset"))).name)
-    return Path(given).name
+        return PurePosixPath(given.encoding.get("source", said.get("name", "a Dataset"))).name
+    return PurePosixPath(str(given)).name
 
 
 def _parameters(ds: xr.Dataset) -> list[str]:

@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sweepkit as sk
 from sweepkit.cards import Card
+from sweepkit.places import Where
 from sweepkit.quantities import time_text
+from sweepkit.stages import numbers
 from sweepkit.status import NAMES
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class State:
         return f"{one['state']}: {who}, {workers}, {self.rate:,.3g} runs/s, about {left} to go"
 
 
-def state_of(store: Path) -> State:
+def state_of(store: Where) -> State:
     """How far a store is now, and who is at it."""
     import numpy as np
 
@@ -139,7 +140,7 @@ def state_of(store: Path) -> State:
     codes, counts = np.unique(ds["status"].values.astype(int), return_counts=True)
     runs = {NAMES[code]: int(count) for code, count in zip(codes, counts, strict=True)}
     records = sk.receipt(store).records
-    stages = len([one for one in (store / "stages").glob("*") if one.name.isdigit()])
+    stages = len(numbers(store))
     judges = json.loads(ds.attrs["sweepkit"]).get("requirements", [])
     failing = None
     if judges and not any(one.get("needs_code") for one in judges):

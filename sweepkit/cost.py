@@ -1,31 +1,28 @@
 """Cost per run in seconds: declared, or learnt from finished runs, with its uncertainty.
 
 :class:`Cost` is the mean of all runs. :class:`Costs` tells runs apart by their parameters: a
-Bayesian linear regression of the log of a run's duration. It keeps sums over the runs seen and
-none of the runs, says how sure it is, and is unsure where nothing has run.
+Bayesian linear regression of the log of a run's duration. It keeps some of the runs seen, says how
+sure it is, and is unsure where nothing has run.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.declared import LEAST_SECONDS, Declared, declared_seconds
 from sweepkit.grid import Grid
 from sweepkit.parameters import Parameter
 
-__all__ = ["Cost", "Costs", "Declared", "Features", "Total", "checked_cost", "declared_seconds"]
+__all__ = ["Cost", "Costs", "Features", "Total"]
 
-Declared: TypeAlias = float | Callable[..., Any]
 Array: TypeAlias = NDArray[np.float64]
 
-LEAST_SECONDS = 1e-7
 MOST_FEATURES = 64
 MOST_CATEGORIES = 32
 SHRINKAGE = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -37,6 +34,17 @@ PRIOR_SPREAD = 0.3
 """The relative spread of equal runs that is assumed before any is seen, as if of so many runs; of
 more if a cost is declared."""
 MOST_SPREAD = 2.0
+MOST_LOG = 46.0
+"""A run that is expected to take longer, by the log of its seconds, is taken to take this."""
+MOST_KEPT = 1024
+"""Runs learnt from that are kept; of more, some stand for all."""
+REFIT = 1.03
+"""By which factor more runs must be known for the regression to be made anew."""
+FAR = 4.0
+"""A run that took less, by so many spreads of the log, than the others tell counts as if it had
+taken just that."""
+CLIPPINGS = 8
+MOST_LEVERAGE = 0.98
 CHUNK = 65_536
 
 
@@ -101,106 +109,6 @@ class Cost:
         low, high = max(work - error, 0.0), work + error
         tail = self.longest if runs else 0.0
         return work / workers, low / workers, high / workers + tail * (1 - 1 / workers)
-
-
-# --- what is declared ---
-
-
-def checked_cost(cost: object, grid: Grid) -> Declared | None:
-    """A declared cost, once it is known to fit the grid.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is neither a number above 0 nor a function of parameters that gives one.
-    """
-    if cost is None:
-        return None
-    if callable(cost):
-        declared_seconds(cost, grid, np.arange(min(grid.size, 2)))
-        return cost
-    number = isinstance(cost, int | float | np.number) and not isinstance(cost, bool)
-    if not number or not 0 < float(cost) < math.inf:  # type: ignore[arg-type]
-        raise ValueError(
-            f"cost is {cost!r}; give the seconds that a run takes, above 0, or a function of the "
-            "parameters that returns them"
-        )
-    return float(cost)  # type: ignore[arg-type]
-
-
-def declared_seconds(cost: Declared, grid: Grid, runs: NDArray[np.int64]) -> Array:
-    """What is declared of the cost of some runs, in seconds, shape (n,)."""
-    if not callable(cost):
-        return np.full(len(runs), float(cost))
-    names = _arguments(cost, grid)
-    index = grid.index(runs)
-    if len(runs) > 8 and _takes_arrays(cost, grid, names, runs):
-        seconds = np.asarray(cost(**grid.columns(index, names)), dtype=np.float64)
-    else:
-        seconds = _one_by_one(cost, grid, names, runs)
-    bad = np.flatnonzero(~((seconds >= 0) & (seconds < math.inf)))
-    if len(bad):
-        at = grid.columns(grid.index(runs[bad[:1]]), names)
-        point = ", ".join(f"{name}={values[0]}" for name, values in at.items())
-        raise ValueError(
-            f"cost gave {seconds[bad[0]]} s for the run at {point}; a cost is a finite number of "
-            "seconds, 0 or more"
-        )
-    return np.maximum(seconds, LEAST_SECONDS)
-
-
-def _arguments(cost: Callable[..., Any], grid: Grid) -> tuple[str, ...]:
-    known = (*grid.names, *(name for name, _ in grid.derived))
-    try:
-        arguments = inspect.signature(cost).parameters.values()
-    except (TypeError, ValueError) as fault:
-        raise TypeError(
-            f"cost {cost!r} does not tell its arguments; give a function of parameters by name"
-        ) from fault
-    if any(one.kind is one.VAR_KEYWORD for one in arguments):
-        return known
-    names = [one.name for one in arguments if one.name in known]
-    for one in arguments:
-        if (
-            one.name not in known
-            and one.default is one.empty
-            and one.kind is not one.VAR_POSITIONAL
-        ):
-            raise TypeError(
-                f"cost needs {one.name!r}, which is no parameter of the grid "
-                f"({', '.join(known) or 'none'})"
-            )
-    return tuple(names)
-
-
-def _one_by_one(
-    cost: Callable[..., Any], grid: Grid, names: Sequence[str], runs: NDArray[np.int64]
-) -> Array:
-    index = grid.index(runs)
-    derived = [name for name in names if name not in grid.names]
-    columns: dict[str, Any] = {
-        name: list(values) for name, values in grid.columns(index, derived).items()
-    }
-    columns |= {n: list(grid[n].handed(index[grid[n].dim])) for n in names if n in grid.names}
-    given = [{name: columns[name][row] for name in names} for row in range(len(runs))]
-    made = [cost(**one) for one in given]
-    try:
-        return np.array([float(one) for one in made], dtype=np.float64)
-    except (TypeError, ValueError) as fault:
-        raise TypeError(f"cost gave {made[0]!r}; a cost is a number of seconds") from fault
-
-
-def _takes_arrays(
-    cost: Callable[..., Any], grid: Grid, names: Sequence[str], runs: NDArray[np.int64]
-) -> bool:
-    """Whether a function gives for arrays what it gives for their entries."""
-    few = runs[np.linspace(0, len(runs) - 1, 8).astype(np.intp)]
-    single = _one_by_one(cost, grid, names, few)
-    try:
-        together = np.asarray(cost(**grid.columns(grid.index(few), names)), dtype=np.float64)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-        return False  # it branches on a value, or looks one up
-    return together.shape == single.shape and bool(np.allclose(together, single))
 
 
 # --- features -------------------------------------------------------------------------------------
@@ -320,6 +228,10 @@ class _Fit:
     noise: float
     """Variance of the log of a run's cost around what its parameters tell."""
     freedom: float
+    lift: float
+    """Mean cost of runs of which the regression of the log tells 1."""
+    count: int
+    """Runs that had been learnt from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,17 +245,19 @@ class Costs:
         What was said of the cost; then what is learnt is how reality differs from it.
     count : int
         Runs learnt from.
-    moments : array, shape (p, p + 1)
-        Sums of products of features, and of features with the log of the cost.
-    squares : float
-        Sum of squares of the log of the cost.
+    kept : array of int, shape (k,)
+        Those of them that are kept: all, or of many each second, fourth, ... in their order.
+    seconds, offsets : array of float, shape (k,)
+        What these took, and the log of what was said of them.
     """
 
     features: Features
-    declared: Declared | None
-    count: int
-    moments: Array
-    squares: float = 0.0
+    declared: Declared | None = None
+    count: int = 0
+    kept: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    seconds: Array = field(default_factory=lambda: np.zeros(0))
+    offsets: Array = field(default_factory=lambda: np.zeros(0))
+    _before: _Fit | None = None
 
     @classmethod
     def of(cls, grid: Grid, declared: Declared | None = None) -> Costs:
@@ -351,7 +265,7 @@ class Costs:
         features = Features.of(grid)
         if callable(declared):  # the function carries the shape: what is learnt is a factor
             features = replace(features, singles=(), pairs=())
-        return cls(features, declared, 0, np.zeros((features.count, features.count + 1)))
+        return cls(features, declared)
 
     @property
     def known(self) -> bool:
@@ -362,11 +276,19 @@ class Costs:
         """What is known once more runs have finished."""
         if not len(runs):
             return self
-        x = self.features(runs)
-        y = np.log(np.maximum(seconds, LEAST_SECONDS)) - self._offset(runs)
-        moments = self.moments + x.T @ np.column_stack([x, y])
-        squares = self.squares + float(y @ y)
-        return replace(self, count=self.count + len(runs), moments=moments, squares=squares)
+        count = self.count + len(runs)
+        before, step = _step(self.count), _step(count)
+        thin = slice(None, None, step // before)
+        some = np.arange(-self.count % step, len(runs), step)
+        took = np.maximum(seconds[some], LEAST_SECONDS)
+        return replace(
+            self,
+            count=count,
+            kept=np.concatenate([self.kept[thin], runs[some]]),
+            seconds=np.concatenate([self.seconds[thin], took]),
+            offsets=np.concatenate([self.offsets[thin], self._offset(runs[some])]),
+            _before=self.__dict__.get("_fit", self._before),
+        )
 
     def _offset(self, runs: NDArray[np.int64]) -> Array:
         if self.declared is None:
@@ -376,34 +298,29 @@ class Costs:
 
     @cached_property
     def _fit(self) -> _Fit:
-        """The regression under the prior precision that makes what was seen likeliest.
-
-        The weights' prior is normal, that of the noise inverse gamma, so that the predictive
-        distribution is Student's; see C. Bishop, Pattern Recognition and Machine Learning (2006),
-        sections 3.3 and 3.5.
-        """
-        gram, target = self.moments[:, :-1], self.moments[:, -1]
+        """The regression; that of before while hardly more is known."""
+        if self._before is not None and self.count < REFIT * self._before.count:
+            return self._before
         told = self.declared is not None
-        constant, before = (4.0, DECLARED_RUNS) if told else (1e-4, PRIOR_RUNS)
-        shape = (before + self.count) / 2
-        best: tuple[float, _Fit] | None = None
-        for precision in reversed([one for one in SHRINKAGE if told or one <= 1 + self.count]):
-            prior = np.full(len(gram), precision)
-            prior[0] = constant
-            lower = np.linalg.cholesky(gram + np.diag(prior))
-            half = np.linalg.solve(lower, target)
-            left = max(self.squares - float(half @ half), 0.0)
-            scale = (before * PRIOR_SPREAD**2 + left) / 2
-            evidence = (
-                0.5 * float(np.log(prior).sum())
-                - float(np.log(np.diag(lower)).sum())
-                - shape * math.log(scale)
-            )
-            if best is None or evidence > best[0] + 1e-9:
-                factor = np.linalg.inv(lower).T
-                best = evidence, _Fit(factor @ half, factor, scale / shape, 2 * shape)
-        assert best is not None  # there are precisions
-        return best[1]
+        x = self.features(self.kept)
+        y = np.log(self.seconds) - self.offsets
+        clipped, fit = y, _regression(x, y, told=told)
+        for _ in range(CLIPPINGS):
+            # A run that cost next to nothing says little of the others, but its log would.
+            own = np.minimum(((x @ fit.factor) ** 2).sum(axis=1), MOST_LEVERAGE)
+            alone = clipped - (clipped - x @ fit.weights) / (1 - own)  # as told by the others
+            scale = 1.4826 * float(np.median(np.abs(y - alone))) if len(y) else 0.0
+            least = alone - FAR * max(scale, PRIOR_SPREAD)
+            before, clipped = clipped, np.maximum(y, least)
+            if np.allclose(before, clipped, atol=0.01):
+                break
+            fit = _regression(x, clipped, told=told)
+        usual = np.exp(np.minimum(x @ fit.weights + self.offsets, MOST_LOG))
+        runs, lift = DECLARED_RUNS if told else PRIOR_RUNS, math.exp(PRIOR_SPREAD**2 / 2)
+        if len(usual):
+            ratio = float(self.seconds.sum() / usual.sum())
+            lift = (runs * lift + len(usual) * ratio) / (runs + len(usual))
+        return replace(fit, lift=lift, count=self.count)
 
     @property
     def noise(self) -> float:
@@ -413,15 +330,15 @@ class Costs:
     def _log(self, runs: NDArray[np.int64]) -> tuple[Array, Array, Array]:
         """Mean of the log of the cost, its variance for the weights' sake, and the features."""
         fit, x = self._fit, self.features(runs)
-        return x @ fit.weights + self._offset(runs), ((x @ fit.factor) ** 2).sum(axis=1), x
+        mean = np.minimum(x @ fit.weights + self._offset(runs), MOST_LOG)
+        return mean, ((x @ fit.factor) ** 2).sum(axis=1), x
 
     def expected(self, runs: NDArray[np.int64]) -> Array:
         """Expected seconds of some runs, shape (n,); NaN while nothing is known."""
         if not self.known:
             return np.full(len(runs), math.nan)
-        lift = min(self._fit.noise, MOST_SPREAD**2) / 2
-        return np.concatenate(
-            [np.exp(self._log(part)[0] + lift) for part in _chunks(runs)] or [np.zeros(0)]
+        return self._fit.lift * np.concatenate(
+            [np.exp(self._log(part)[0]) for part in _chunks(runs)] or [np.zeros(0)]
         )
 
     def bound(self, runs: NDArray[np.int64], level: float = 0.95) -> Array:
@@ -445,7 +362,7 @@ class Costs:
         seconds, own, slope = 0.0, 0.0, np.zeros(self.features.count)
         for part in _chunks(runs):
             mean, _, x = self._log(part)
-            each = np.exp(mean + noise / 2)
+            each = fit.lift * np.exp(mean)
             seconds += float(each.sum())
             own += float((each**2).sum()) * math.expm1(noise)
             slope += each @ x
@@ -459,6 +376,41 @@ class Costs:
             return False
         few = runs[:: max(1, len(runs) // 1024)]
         return bool(np.std(np.log(self.expected(few))) > 0.05)
+
+
+def _regression(x: Array, y: Array, *, told: bool) -> _Fit:
+    """The regression under the prior precision that makes what was seen likeliest.
+
+    The weights' prior is normal, that of the noise inverse gamma, so that the predictive
+    distribution is Student's; see C. Bishop, Pattern Recognition and Machine Learning (2006),
+    sections 3.3 and 3.5.
+    """
+    gram, target, squares = x.T @ x, x.T @ y, float(y @ y)
+    constant, before = (4.0, DECLARED_RUNS) if told else (1e-4, PRIOR_RUNS)
+    shape = (before + len(y)) / 2
+    best: tuple[float, _Fit] | None = None
+    for precision in reversed([one for one in SHRINKAGE if told or one <= 1 + len(y)]):
+        prior = np.full(len(gram), precision)
+        prior[0] = constant
+        lower = np.linalg.cholesky(gram + np.diag(prior))
+        half = np.linalg.solve(lower, target)
+        left = max(squares - float(half @ half), 0.0)
+        scale = (before * PRIOR_SPREAD**2 + left) / 2
+        evidence = (
+            0.5 * float(np.log(prior).sum())
+            - float(np.log(np.diag(lower)).sum())
+            - shape * math.log(scale)
+        )
+        if best is None or evidence > best[0] + 1e-9:
+            factor = np.linalg.inv(lower).T
+            best = evidence, _Fit(factor @ half, factor, scale / shape, 2 * shape, 1.0, 0)
+    assert best is not None  # there are precisions
+    return best[1]
+
+
+def _step(count: int) -> int:
+    """Of so many runs each how manieth is kept: a power of two."""
+    return 1 if count <= MOST_KEPT else 1 << math.ceil(math.log2(count / MOST_KEPT))
 
 
 def _quantile(freedom: float, level: float) -> float:

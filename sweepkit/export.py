@@ -13,10 +13,11 @@ import pandas as pd
 import xarray as xr
 
 from sweepkit.format1 import ATTRIBUTE
+from sweepkit.places import Given, where
 from sweepkit.reading import failed, open, requirements_of, run_dims_of, runs
 from sweepkit.stages import numbers
 
-__all__ = ["columns_of", "export"]
+__all__ = ["columns_of", "export", "in_parts"]
 
 OWN = {
     "status": "what became of the run",
@@ -33,7 +34,7 @@ OWN = {
 
 
 def export(
-    ds: xr.Dataset | str | os.PathLike[str],
+    ds: xr.Dataset | Given,
     path: str | os.PathLike[str],
     *,
     requirements: Any = None,
@@ -49,7 +50,8 @@ def export(
         schema under ``sweepkit``), ``.csv`` (units in ``<path>-metadata.json``, as CSV on the
         Web has it), ``.json`` (a Table Schema and the rows) or ``.nc`` (the Dataset itself, with
         traces; needs h5netcdf or netCDF4). The first three hold one row a run, as :func:`runs`
-        gives them. A file that is there is replaced once the new one is whole.
+        gives them, without traces. Complex numbers become ``<name>_real`` and ``<name>_imag``. A
+        file that is there is replaced once the new one is whole.
     requirements : optional
         As for :func:`failed`; by default those that the Dataset carries.
 
@@ -86,19 +88,30 @@ def export(
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {str(target.parent)!r} is not there; make it first")
     if not isinstance(ds, xr.Dataset):
-        where = os.fspath(ds)
-        ds = open(where, stages=bool(numbers(where)))
+        here = where(ds)
+        ds = open(here, stages=bool(numbers(here)))
     write(ds, target, requirements)
     return str(target)
+
+
+def in_parts(ds: xr.Dataset) -> xr.Dataset:
+    """The Dataset with complex variables as their real and imaginary parts."""
+    for name in [str(n) for n, one in ds.data_vars.items() if one.dtype.kind == "c"]:
+        whole = ds[name]
+        parts = {f"{name}_real": whole.real, f"{name}_imag": whole.imag}
+        told = {n: one.assign_attrs(whole.attrs) for n, one in parts.items()}
+        ds = ds.drop_vars(name).assign(told)
+    return ds
 
 
 def columns_of(ds: xr.Dataset, table: pd.DataFrame, requirements: Any = None) -> dict[str, Any]:
     """What each column of a table of runs is: role, units, and a sentence, where known."""
     told: dict[str, Any] = {}
     for name in map(str, table.columns):
-        attrs = ds[name].attrs if name in ds.variables else {}
+        of = name.partition("[")[0]  # a component of a vector, as x0[1]
+        attrs = ds[of].attrs if of in ds.variables else {}
         said: dict[str, Any] = {"dtype": str(table[name].dtype)}
-        if name in ds.coords and name not in OWN:
+        if of in ds.coords and name not in OWN:
             said["role"] = str(attrs.get("role", "parameter"))
         else:
             said["role"] = "run" if name in OWN else "output"
@@ -160,9 +173,22 @@ def described(schema: Any, columns: dict[str, Any], about: dict[str, Any]) -> An
     return arrow()[0].schema(fields, metadata=kept)
 
 
+def _rows(ds: xr.Dataset, requirements: Any) -> tuple[pd.DataFrame, xr.Dataset]:
+    """One row a run, complex numbers in parts, and the Dataset in which the columns are."""
+    rows = runs(ds, requirements)
+    columns: dict[str, Any] = {}
+    for name in rows.columns:
+        values = rows[name].to_numpy()
+        if values.dtype.kind == "c":
+            columns |= {f"{name}_real": values.real, f"{name}_imag": values.imag}
+        else:
+            columns[name] = rows[name]
+    return pd.DataFrame(columns, index=rows.index), in_parts(ds)
+
+
 def _to_parquet(ds: xr.Dataset, target: Path, requirements: Any) -> None:
     pyarrow, parquet = arrow()
-    rows = runs(ds, requirements)
+    rows, ds = _rows(ds, requirements)
     table = pyarrow.Table.from_pandas(rows, preserve_index=False)
     schema = described(table.schema, columns_of(ds, rows, requirements), _about(ds))
     with replacing(target) as part:
@@ -170,7 +196,7 @@ def _to_parquet(ds: xr.Dataset, target: Path, requirements: Any) -> None:
 
 
 def _to_csv(ds: xr.Dataset, target: Path, requirements: Any) -> None:
-    rows = runs(ds, requirements)
+    rows, ds = _rows(ds, requirements)
     columns = columns_of(ds, rows, requirements)
     beside = target.with_name(f"{target.name}-metadata.json")
     with replacing(target) as part, replacing(beside) as said:
@@ -185,7 +211,7 @@ def _to_csv(ds: xr.Dataset, target: Path, requirements: Any) -> None:
 
 
 def _to_json(ds: xr.Dataset, target: Path, requirements: Any) -> None:
-    rows = runs(ds, requirements)
+    rows, ds = _rows(ds, requirements)
     columns = columns_of(ds, rows, requirements)
     fields = [{"name": name, **one} for name, one in columns.items()]
     data = rows.to_json(orient="records", date_format="iso", double_precision=15)
@@ -200,7 +226,7 @@ def _to_netcdf(ds: xr.Dataset, target: Path, requirements: Any) -> None:
     except ValueError:
         if requirements is not None:
             raise
-    ds = ds.drop_encoding()
+    ds = in_parts(ds).drop_encoding()
     for name, one in ds.variables.items():
         attrs = {k: v for k, v in one.attrs.items() if k not in ("flag_values", "flag_meanings")}
         if one.dtype.kind == "O":

@@ -19,6 +19,7 @@ from sweepkit.outputs import (
     learnt,
     shape_fault,
 )
+from sweepkit.parcels import Parcel
 from sweepkit.status import Status
 
 __all__ = ["Fit", "Rows", "learnt_outputs", "rows_of"]
@@ -57,10 +58,22 @@ class Fit:
     widen : callable
         Given a variable, a column of another data type, and what is not yet stored of this
         batch: stores the variable in a wider data type if it can, and returns it as it is then.
+    unpacked : callable
+        Gives the value that a worker has written itself, where it is not as the store wants it.
+
+    Attributes
+    ----------
+    parcels : mapping of str to (rows, array of Parcel)
+        What is to be delivered as workers have written it, by variable.
     """
 
     def __init__(
-        self, layout: Layout, status: NDArray[np.int8], errors: dict[int, str], widen: Widen
+        self,
+        layout: Layout,
+        status: NDArray[np.int8],
+        errors: dict[int, str],
+        widen: Widen,
+        unpacked: Callable[[Parcel], NDArray[Any]],
     ) -> None:
         self.status = status
         self.errors = errors
@@ -69,6 +82,8 @@ class Fit:
         self._known = {v.name: v for v in layout.outputs if "derived" not in v.attrs}
         self._whole: dict[str, NDArray[Any]] = {}
         self._parts: dict[str, list[Piece]] = {}
+        self._unpacked = unpacked
+        self.parcels: dict[str, Piece] = {}
 
     def values(self, columns: Mapping[str, list[Column]]) -> dict[str, Rows]:
         """Values by variable, typed as the store has them."""
@@ -102,18 +117,59 @@ class Fit:
         if column.lengths is not None and not column.lengths.any():
             column = _emptied(column, variable)
         if column.dtype != variable.dtype:
+            self._open(name)
+            column = self._opened(column)
             wide = self._widen(variable, column, self._parts.get(name, ()))
             if wide is not variable and name in self._parts:
                 self._parts[name] = [(r, v.astype(wide.dtype)) for r, v in self._parts[name]]
             self._known[name] = variable = wide
+        if column.written and self._as_stored(variable, column):
+            self._add_parcels(name, rows, column.values)
+            kept = np.ones(len(rows), dtype=bool)
+            self._add_lengths(name, column, rows, kept)
+            return
+        column = self._opened(column)
         values, kept = self._typed(name, column, variable.dtype, rows)
         if column.rows is None and kept.all() and column.lengths is None:
             self._whole[name] = values
             return
         self._parts.setdefault(name, []).append((rows[kept], values[kept]))
+        self._add_lengths(name, column, rows, kept)
+
+    def _add_lengths(
+        self, name: str, column: Column, rows: NDArray[np.intp], kept: NDArray[np.bool_]
+    ) -> None:
         if column.lengths is not None:
             piece = rows[kept], column.lengths[kept]
             self._parts.setdefault(f"{name}_length", []).append(piece)
+
+    # --- what workers have written ---
+
+    @staticmethod
+    def _as_stored(variable: Variable, column: Column) -> bool:
+        """Whether receipts are of chunks as the store has them."""
+        guards = {parcel.guards for parcel in column.values}
+        return variable.big and column.dtype == variable.dtype and guards == {variable.guards}
+
+    def _add_parcels(self, name: str, rows: NDArray[np.intp], parcels: NDArray[Any]) -> None:
+        if name in self.parcels:
+            before, known = self.parcels[name]
+            rows, parcels = np.concatenate([before, rows]), np.concatenate([known, parcels])
+        self.parcels[name] = rows, parcels
+
+    def _open(self, name: str) -> None:
+        """Take parcels of an output apart, which may have to be stored otherwise."""
+        if name in self.parcels:
+            rows, parcels = self.parcels.pop(name)
+            self._parts.setdefault(name, []).append((rows, self._arrays(parcels)))
+
+    def _opened(self, column: Column) -> Column:
+        if not column.written:
+            return column
+        return replace(column, values=self._arrays(column.values))
+
+    def _arrays(self, parcels: NDArray[Any]) -> NDArray[Any]:
+        return np.stack([self._unpacked(parcel) for parcel in parcels])
 
     def _typed(
         self, name: str, column: Column, dtype: str, rows: NDArray[np.intp]
@@ -139,10 +195,14 @@ class Fit:
 
     def _check_present(self, name: str) -> None:
         present = np.zeros(len(self.status), dtype=bool)
-        for rows, _ in self._parts.get(name, ()):
+        for rows, _ in self._pieces(name):
             present[rows] = True
         lacking = np.flatnonzero(~present & (self.status == Status.DONE))
         self._refuse(lacking, f"output {name!r} was not returned")
+
+    def _pieces(self, name: str) -> list[Piece]:
+        pieces = list(self._parts.get(name, ()))
+        return [*pieces, self.parcels[name]] if name in self.parcels else pieces
 
     def _refuse(self, rows: NDArray[np.intp], told: str) -> None:
         for row in rows.tolist():

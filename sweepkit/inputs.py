@@ -6,10 +6,11 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ from sweepkit.identity import identify
 from sweepkit.parameters import check_name
 
 __all__ = ["InputFile", "Staged", "described", "digests", "settled", "staged"]
+
+SETTLED = 2.0
+"""Seconds since its last change after which a file that looks the same is the same."""
+MOST_KNOWN = 1024
+
+_known: dict[tuple[str, tuple[int, ...]], str] = {}
+"""Cache of digests, by path and by what tells a changed file."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +85,21 @@ class Staged:
 
 def _file_digest(path: str) -> str:
     seen = os.stat(path)
-    return _content_digest(path, seen.st_size, seen.st_mtime_ns, seen.st_ino)
+    told = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    digest = _known.get((path, told))
+    if digest is None:
+        began = time.time()
+        digest = _content_digest(path)
+        # A file that changes twice within a tick of its clock shows one time: not yet to be relied
+        # on. The change time is the system's own, so no program sets it back.
+        if began - max(seen.st_mtime, seen.st_ctime) > SETTLED:
+            while len(_known) >= MOST_KNOWN:
+                _known.pop(next(iter(_known)), None)
+            _known[path, told] = digest
+    return digest
 
 
-@lru_cache(maxsize=1024)
-def _content_digest(path: str, size: int, changed: int, number: int) -> str:
-    """Digest of a file, read anew once its size, time of change or number is another."""
+def _content_digest(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Mapping
-from typing import Any, Unpack, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import numpy as np
 import xarray as xr
 
 from sweepkit import options as options_of
@@ -14,20 +17,37 @@ from sweepkit import reading
 from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.job import Job, Terms, begun
 from sweepkit.options import DEFAULTS, PoolOptions, RunOptions, taking
-from sweepkit.policies import Policy, fair_finish
+from sweepkit.places import Given
+from sweepkit.policies import (
+    Policy,
+    checked_policy,
+    checked_priority,
+    checked_weight,
+    fair_finish,
+)
 from sweepkit.pool import Seat, Seated, Slots
 from sweepkit.protocols import Executor
+from sweepkit.quantities import moment, seconds
 from sweepkit.run import Session
 from sweepkit.status import ENDINGS
-from sweepkit.stores.zarr import ZarrStore
 from sweepkit.sweep import Sweep
+from sweepkit.targets import target as target_of
 from sweepkit.views import job as view
+
+if TYPE_CHECKING:
+    from sweepkit.stores.zarr import ZarrStore
 
 __all__ = ["Pool", "start"]
 
 
 @taking(RunOptions, progress=False)
-def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOptions]) -> Job:
+def start(
+    sweep: Sweep,
+    store: Given,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[RunOptions],
+) -> Job:
     """Run what is pending of a sweep in the background.
 
     Returns at once. The same call again, in a cell that is run once more, returns the job that is
@@ -37,8 +57,10 @@ def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOpti
     ----------
     sweep : Sweep
         What to run.
-    store : path
-        Folder of the Zarr store.
+    store : path, URL or Zarr store
+        As in :func:`run`.
+    storage_options : mapping, optional
+        As in :func:`run`.
     n_jobs, backend, executor, timeout, rerun, retry, recycle_after, keep_scratch
         As in :func:`run`. Worker processes, which are the default, leave the notebook free; in
         threads and in "sequential" runs share the interpreter with it.
@@ -71,22 +93,22 @@ def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOpti
     ...     job.result()["time"].sel(height=2.0, gravity=9.81).round(3).item(), job.state
     (0.639, 'done')
     """
-    return begun(_job(sweep, store, options, options_of.executor(options, options.get("request"))))
+    held = options_of.executor(options, options.get("request"))
+    return begun(_job(sweep, target_of(store, storage_options), options, held))
 
 
 def _job(
     sweep: Sweep,
-    store: str | os.PathLike[str],
+    target: ZarrStore,
     options: RunOptions,
     executor: Executor,
     **terms: object,
 ) -> Job:
     if not isinstance(sweep, Sweep):
         raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
-    target = ZarrStore(store)
 
     def opened(session: Session) -> xr.Dataset:
-        return reading.open(target.path).isel(session.declared())
+        return reading.open(target.where).isel(session.declared())
 
     return Job(
         sweep,
@@ -109,6 +131,15 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
     return {**texts, "executor": type(options["executor"]).__name__}
 
 
+def _seconds_until(deadline: float | str | datetime | timedelta | None) -> float:
+    """Seconds from now to a deadline; infinite without one."""
+    if deadline is None:
+        return math.inf
+    if isinstance(deadline, int | float | np.integer | np.floating | bool):
+        return seconds(deadline, "deadline")
+    return moment(deadline).timestamp() - time.time()
+
+
 class Pool:
     """Compute that several jobs share.
 
@@ -126,6 +157,12 @@ class Pool:
         :class:`sweepkit.policies.Standing`. By default the one that fair sharing would finish
         first (:func:`sweepkit.policies.fair_finish`); there are also ``fair_share``,
         ``shortest_first`` and ``first_come``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such backend, or the policy does not name one of two jobs that it is tried
+        with.
 
     Examples
     --------
@@ -148,7 +185,7 @@ class Pool:
         policy: Policy = fair_finish,
     ) -> None:
         self._backend = backend
-        self._slots = Slots(JoblibExecutor(n_jobs, backend).workers, policy)
+        self._slots = Slots(JoblibExecutor(n_jobs, backend).workers, checked_policy(policy))
         self._held: list[tuple[Job, Seat]] = []
         self._closed = False
 
@@ -166,46 +203,48 @@ class Pool:
     def start(
         self,
         sweep: Sweep,
-        store: str | os.PathLike[str],
+        store: Given,
         *,
+        storage_options: Mapping[str, Any] | None = None,
         weight: float = 1.0,
         priority: int = 0,
-        deadline: float | None = None,
+        deadline: float | str | datetime | timedelta | None = None,
         **options: Unpack[PoolOptions],
     ) -> Job:
         """Run what is pending of a sweep in the background, sharing with the pool's other jobs.
 
         Parameters
         ----------
-        sweep, store
+        sweep, store, storage_options
             As in :func:`start`.
         weight : float
-            Twice the weight, twice the share.
+            Twice the weight, twice the share; between 1e-6 and 1e6.
         priority : int
             Jobs of a higher one go first, whatever their weight.
-        deadline : float, optional
-            Seconds from now in which it should be done; the policy may take it into account.
+        deadline : float, str, datetime or timedelta, optional
+            When it should be done: seconds from now, or as of a :class:`Request`. The policy may
+            take it into account; nothing is stopped there.
         **options
             As in :func:`start`, without where to run.
 
         Raises
         ------
         TypeError, ValueError
-            As in :func:`start`; also if the pool is closed or the weight is not above 0.
+            As in :func:`start`; also if the pool is closed, or weight, priority or deadline are
+            not what they can be.
         """
         if self._closed:
             raise ValueError("the pool is closed; make another one with sk.Pool()")
-        if not 0 < weight < math.inf:
-            raise ValueError(f"weight is {weight!r}; give a number above 0")
+        weight, priority = checked_weight(weight), checked_priority(priority)
         now = self._slots.clock()
-        until = math.inf if deadline is None else now + deadline
+        until = now + _seconds_until(deadline)
         seat = Seat(weight, priority, until, lambda: (0, math.nan), arrived=now)
         own = cast("RunOptions", dict(options))
         recycle_after = own.pop("recycle_after", None)
         inner = JoblibExecutor(self.workers, self._backend, recycle_after=recycle_after)
         seated = Seated(inner, self._slots, seat, lambda: made.session.stop_wishes > 0)
         shared = {"pool": id(self), "weight": weight, "priority": priority}
-        made = _job(sweep, store, own, seated, **shared)
+        made = _job(sweep, target_of(store, storage_options), own, seated, **shared)
 
         def outlook() -> tuple[int, float]:
             pending, cost = made.session.outlook()

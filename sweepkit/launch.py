@@ -12,13 +12,14 @@ import sweepkit as sk
 from sweepkit import shell
 from sweepkit.headless import NotebookFailedError, execute
 from sweepkit.notebook import declared, unknown_words
+from sweepkit.places import Where
 
 __all__ = ["run_notebook", "run_sweep"]
 
 
-def run_sweep(sweep: sk.Sweep, store: Path | None, said: Mapping[str, Any]) -> Path:
+def run_sweep(sweep: sk.Sweep, store: Where | None, said: Mapping[str, Any]) -> Where:
     """Run what is pending of a sweep, as the options say; returns where."""
-    where = store or Path(f"{sweep.name}.zarr")
+    where = store if store is not None else f"{sweep.name}.zarr"
     options: dict[str, Any] = {
         name: said[name] for name in ("n_jobs", "backend", "on_error", "stale", "retry")
     }
@@ -35,15 +36,15 @@ def run_sweep(sweep: sk.Sweep, store: Path | None, said: Mapping[str, Any]) -> P
 def run_notebook(
     context: click.Context,
     notebook: Path,
-    store: Path | None,
+    store: str | None,
     values: Mapping[str, Any],
     said: Mapping[str, Any],
     output: Path | None,
-) -> Path | None:
+) -> str | None:
     """Run a notebook; returns where its runs are, as far as its parameters say it."""
     if not notebook.is_file():
         raise ValueError(f"{notebook} is not there")
-    given: dict[str, Any] = {} if store is None else {"store": str(store)}
+    given: dict[str, Any] = {} if store is None else {"store": store}
     for name in said:
         source = context.get_parameter_source(name)
         if name != "quiet" and source is click.core.ParameterSource.COMMANDLINE:
@@ -65,4 +66,4 @@ def run_notebook(
         raise shell.Ended(str(stopped), code) from None
     click.echo(str(executed))
     where = {**known, **given, **values}.get("store")
-    return Path(where) if isinstance(where, str) and Path(where).exists() else None
+    return where if isinstance(where, str) and Path(where).exists() else None

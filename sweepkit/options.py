@@ -15,8 +15,8 @@ import numpy as np
 from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.protocols import Executor
 from sweepkit.request import Request
-from sweepkit.run import MAX_RUNS, UNSUCCESSFUL, Settings
-from sweepkit.status import NAMES, Progress, Status
+from sweepkit.settings import MAX_RUNS, Settings
+from sweepkit.status import NAMES, UNSUCCESSFUL, Progress, Status
 from sweepkit.views import progress as views
 
 __all__ = [
@@ -69,6 +69,7 @@ class Joining(Conduct, total=False):
 class RefineOptions(Compute, Conduct, total=False):
     """Options of :func:`sweepkit.refine`."""
 
+    request: Request | None
     progress: bool | Callable[[Progress], None]
 
 

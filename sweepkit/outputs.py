@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sweepkit.format1 import RESERVED, Variable, fill_value
 from sweepkit.parameters import check_name, nanoseconds
+from sweepkit.parcels import Outbox, Parcel
 
 __all__ = ["Column", "Misfit", "Output", "Collector", "joined_dtype", "output", "whole_column"]
 
@@ -178,7 +179,8 @@ class Column:
     rows : array of int, shape (n,), or None
         Rows of the batch; None means all of them.
     values : array, shape (n, ...)
-        Strings as objects, datetimes and timedeltas as int64 nanoseconds.
+        Strings as objects, datetimes and timedeltas as int64 nanoseconds. Of what a worker has
+        written itself one :class:`~sweepkit.parcels.Parcel` a row.
     dtype : str
         Stored data type (see :class:`~sweepkit.format1.Variable`).
     dims : tuple of str
@@ -203,7 +205,17 @@ class Column:
     @property
     def variable(self) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
         """Data type, own dims and own shape."""
-        return self.dtype, self.dims, self.values.shape[1:]
+        return self.dtype, self.dims, self.shape
+
+    @property
+    def written(self) -> bool:
+        """Whether a worker has written the values, and here are receipts."""
+        return self.dtype != "str" and self.values.dtype.hasobject
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Own shape, of one run's value."""
+        return tuple(self.values[0].shape) if self.written else self.values.shape[1:]
 
 
 PLAIN: dict[type, str] = {
@@ -229,8 +241,9 @@ class Collector:
     types are compared at the end.
     """
 
-    def __init__(self, declared: Mapping[str, Output]) -> None:
+    def __init__(self, declared: Mapping[str, Output], outbox: Outbox | None = None) -> None:
         self._declared = declared
+        self._outbox = outbox
         self._names: list[str] | None = None
         self._kinds: tuple[type, ...] = ()
         self._rows: list[int] = []
@@ -288,6 +301,9 @@ class Collector:
             self.misfits[row] = str(misfit)
             return
         for name, one in seen.items():
+            if self._outbox is not None and isinstance(one.array, np.ndarray):
+                parcel = self._outbox.put(name, one.array)
+                one = one if parcel is None else dataclasses.replace(one, array=parcel)
             self._groups.setdefault(name, {}).setdefault(one.key, []).append((row, one))
 
     def columns(self, count: int) -> dict[str, list[Column]]:
@@ -429,7 +445,7 @@ def as_mapping(result: Any, declared: Mapping[str, Output]) -> Mapping[str, Any]
 class _Seen:
     """One value, taken apart."""
 
-    array: NDArray[Any]
+    array: NDArray[Any] | Parcel
     dtype: str
     dims: tuple[str, ...]
     pad: str | None
@@ -443,7 +459,7 @@ class _Seen:
             (dim, a.dtype.str, a.tobytes() if a.dtype.kind != "O" else tuple(a.tolist()))
             for dim, a in self.coords.items()
         )
-        return self.dtype, self.dims, self.array.shape, coords
+        return type(self.array), self.dtype, self.dims, self.array.shape, coords
 
 
 def _check_dims(seen: Mapping[str, _Seen]) -> None:
@@ -708,7 +724,9 @@ def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
 def _stacked(members: Iterable[tuple[int, _Seen]]) -> Column:
     rows, seen = zip(*members, strict=True)
     first: _Seen = seen[0]
-    values = np.stack([one.array for one in seen])
+    arrays = [one.array for one in seen]
+    parcels = [one for one in arrays if isinstance(one, Parcel)]
+    values = _receipts(parcels) if parcels else np.stack(arrays)
     lengths = None
     if first.pad is not None:
         lengths = np.array([one.length for one in seen], dtype=np.int32)
@@ -722,6 +740,23 @@ def _stacked(members: Iterable[tuple[int, _Seen]]) -> Column:
         first.attrs,
         first.coords,
     )
+
+
+def _receipts(parcels: Sequence[Parcel]) -> NDArray[Any]:
+    listed = np.empty(len(parcels), dtype=object)
+    listed[:] = parcels
+    return listed
+
+
+def put_apart(name: str, column: Column, outbox: Outbox) -> Column:
+    """A column with receipts in the place of values, if they are big and can be written."""
+    parcels = []
+    for value in column.values:
+        parcel = outbox.put(name, np.asarray(value))
+        if parcel is None:
+            return column
+        parcels.append(parcel)
+    return dataclasses.replace(column, values=_receipts(parcels)) if parcels else column
 
 
 def whole_column(
@@ -848,7 +883,7 @@ def learnt(name: str, column: Column, said: Output | None) -> Variable:
     attrs |= said.attrs if said is not None else {}
     if column.pad is not None:
         attrs["length"] = f"{name}_length"
-    return Variable(name, column.dtype, column.dims, column.values.shape[1:], column.pad, attrs)
+    return Variable(name, column.dtype, column.dims, column.shape, column.pad, attrs)
 
 
 def learnt_coords(
@@ -880,9 +915,9 @@ def coords_fault(name: str, column: Column, stored: Mapping[str, NDArray[Any]]) 
 
 def shape_fault(variable: Variable, column: Column) -> str | None:
     """Why the dims or shape of a column do not fit the stored variable; None if they do."""
-    if column.dims == variable.dims and column.values.shape[1:] == variable.shape:
+    if column.dims == variable.dims and column.shape == variable.shape:
         return None
-    given = _shape_text(column.dims, column.values.shape[1:])
+    given = _shape_text(column.dims, column.shape)
     stored = _shape_text(variable.dims, variable.shape)
     hint = ""
     if len(column.dims) == len(variable.dims) == 1 and all(variable.shape):

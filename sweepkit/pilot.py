@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.cost import Costs
+from sweepkit.format1 import block_bytes, was_from_json
 from sweepkit.grid import Grid, random_prefix
 from sweepkit.plan import Placement, random_order
 from sweepkit.protocols import Store
-from sweepkit.resume import match, neutral_parameters, settled_values, was_from_json
+from sweepkit.resume import match, neutral_parameters, settled_values
 from sweepkit.status import Status
 from sweepkit.sweep import Sweep
 
@@ -109,7 +110,7 @@ def survey(sweep: Sweep, store: Store | None) -> Survey:
         seen.exact,
         costs,
         min(_folder_bytes(store) / on_disk, per_run) if on_disk else math.nan,
-        float(math.prod(layout.block) * per_run),
+        float(math.prod(layout.block) * block_bytes(layout.variables.values())),
         layout.n_blocks,
     )
 

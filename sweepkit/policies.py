@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 __all__ = [
     "Policy",
     "Standing",
+    "checked_choice",
+    "checked_policy",
+    "checked_priority",
+    "checked_weight",
     "fair_finish",
     "fair_share",
     "fair_shares",
@@ -26,6 +30,9 @@ __all__ = [
 
 LAG = 10.0
 """Worker-seconds that a job may be behind its fair share before it gets one worker more."""
+
+WEIGHTS = (1e-6, 1e6)
+MOST_PRIORITY = 10**9
 
 TIGHT = 0.5
 """A deadline is urgent once the work takes this share of what is left until then."""
@@ -72,6 +79,76 @@ class Standing:
 
 
 Policy: TypeAlias = Callable[[Standing], int]
+
+
+def checked_weight(given: object) -> float:
+    """A weight, once it is known to be one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no number between 1e-6 and 1e6: beyond, shares are not told from none or all.
+    """
+    number = isinstance(given, int | float | np.integer | np.floating)
+    if not number or isinstance(given, bool):
+        raise TypeError(f"weight is {given!r}; give a number, as 2 for twice the share")
+    if not WEIGHTS[0] <= given <= WEIGHTS[1]:  # type: ignore[operator]
+        raise ValueError(
+            f"weight is {given!r}; give a number between {WEIGHTS[0]:g} and {WEIGHTS[1]:g} "
+            "(priority= sends a job before all others)"
+        )
+    return float(given)  # type: ignore[arg-type]
+
+
+def checked_priority(given: object) -> int:
+    """A priority, once it is known to be one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no whole number of at most 1e9 either way.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise TypeError(f"priority is {given!r}; give a whole number, higher ones go first")
+    if abs(int(given)) > MOST_PRIORITY:
+        raise ValueError(
+            f"priority is {given}; give a whole number between -{MOST_PRIORITY} and {MOST_PRIORITY}"
+        )
+    return int(given)
+
+
+def checked_policy(policy: Any) -> Policy:
+    """A policy, once it has named one of two jobs that stand alike.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it cannot be called with a Standing, or returns anything else.
+    """
+    if not callable(policy):
+        raise TypeError(
+            f"policy is {policy!r}; give a function of a Standing that returns the position of "
+            "the job that gets the next worker, such as sweepkit.policies.fair_share"
+        )
+    checked_choice(policy(example(left=[1.0, 2.0])), 2)
+    return policy  # type: ignore[no-any-return]
+
+
+def checked_choice(chosen: object, count: int) -> int:
+    """What a policy returned for so many jobs, once it is known to be one of them.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    whole = isinstance(chosen, int | np.integer) and not isinstance(chosen, bool)
+    if not whole or not 0 <= chosen < count:  # type: ignore[operator]
+        raise ValueError(
+            f"the policy returned {chosen!r} for {count} jobs; return the position of the one "
+            "that gets the next worker"
+        )
+    return int(chosen)  # type: ignore[call-overload, no-any-return]
 
 
 def first_come(jobs: Standing) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sweepkit.policies import Policy, Standing, fair_finish, fair_shares
+from sweepkit.policies import Policy, Standing, checked_choice, fair_finish, fair_shares
 from sweepkit.protocols import Batch, Crew, Executor, Outcome, Share, everyone
 
 __all__ = ["Seat", "Seated", "Slots"]
@@ -147,12 +147,7 @@ class Slots:
             if not able:
                 break
             chosen = self.policy(self._standing(able, counts))
-            if isinstance(chosen, bool) or not 0 <= chosen < len(able):
-                raise ValueError(
-                    f"the policy returned {chosen!r} for {len(able)} jobs; return the position "
-                    "of the one that gets the next worker"
-                )
-            counts[able[chosen]] += 1
+            counts[able[checked_choice(chosen, len(able))]] += 1
         for one, count in zip(self.seats, counts, strict=True):
             one.target = count
 
@@ -204,6 +199,11 @@ class Seated:
     def workers(self) -> int:
         """Workers that the job has now, and at least the one that it will have."""
         return max(self.seat.granted, 1)
+
+    @property
+    def holding(self) -> int:
+        """Workers that the job holds now, for its meter; none while others have them all."""
+        return max(self.seat.using, self.seat.granted)
 
     @contextmanager
     def hold(self, task: Any, *, timeout: Callable[[], float | None] | None) -> Iterator[Crew]:

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,15 @@ import xarray as xr
 import sweepkit.html as html
 from sweepkit.cards import Card, Fact, Table
 from sweepkit.compare import frame
+from sweepkit.places import KeyPath, Place, place
 from sweepkit.quantities import core_text
-from sweepkit.reading import declaration_of, open
+from sweepkit.reading import declaration_of, open, source_of
+from sweepkit.root import side_folder
 from sweepkit.status import NAMES
 
 __all__ = ["Provenance", "provenance"]
 
-Given = xr.Dataset | str | os.PathLike[str]
+Given = xr.Dataset | str | os.PathLike[str] | KeyPath
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +148,8 @@ def provenance(ds: Given) -> Provenance:
             "the Dataset does not say what made it; give the store's path, or what sk.open gave"
         )
     opened = ds if isinstance(ds, xr.Dataset) else open(ds)
-    source = opened.encoding.get("source")
-    sessions = [] if source is None else _sessions(Path(f"{str(source).rstrip('/')}.sweepkit"))
+    source = source_of(opened)
+    sessions = [] if source is None else _sessions(side_folder(place(source)))
     made = np.zeros(0, dtype=np.int64)
     if "status" in opened and "code" in opened:
         finished = opened["status"].values.ravel() > 0
@@ -174,10 +175,10 @@ def provenance(ds: Given) -> Provenance:
     )
 
 
-def _sessions(folder: Path) -> list[dict[str, Any]]:
+def _sessions(folder: Place) -> list[dict[str, Any]]:
     """The receipts beside a store, oldest first."""
     rows = []
-    for file in sorted((folder / "sessions").glob("*.json")):
+    for file in sorted([*(folder / "sessions").glob("*.json")], key=str):
         try:
             said = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # being written, or cut short by a full disk

@@ -29,6 +29,8 @@ UNITS = {
     "d": 86400.0,
     "day": 86400.0,
 }
+MOST_SECONDS = 1e15
+"""Longest span that can be meant."""
 PIECE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
 
@@ -54,10 +56,10 @@ def seconds(given: object, word: str = "duration") -> float:
     5400.0
     """
     found = _seconds(given)
-    if found is None or not 0 < found < math.inf:
+    if found is None or not 0 < found <= MOST_SECONDS:
         raise ValueError(
             f"{word} is {given!r}; give seconds above 0, a timedelta, or text such as '30 min' "
-            "or '1 h 30 min'"
+            f"or '1 h 30 min', of at most {MOST_SECONDS:g} s"
         )
     return found
 
@@ -67,8 +69,9 @@ def _seconds(given: object) -> float | None:
         return given.total_seconds()
     if isinstance(given, str):
         return _spelt(given)
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    return float(given) if number else None  # type: ignore[arg-type]
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return None
+    return float(given) if abs(given) <= MOST_SECONDS else math.inf
 
 
 def _spelt(text: str) -> float | None:
@@ -106,10 +109,10 @@ def core_seconds(given: object) -> float:
     """
     plain = re.sub(r"\bcore[- ]", "", given) if isinstance(given, str) else given
     found = _seconds(plain)
-    if found is None or not 0 < found < math.inf:
+    if found is None or not 0 < found <= MOST_SECONDS:
         raise ValueError(
             f"budget is {given!r}; give core-seconds above 0, a timedelta, or text such as "
-            "'4 core-hours' or '30 min'"
+            f"'4 core-hours' or '30 min', of at most {MOST_SECONDS:g} core-seconds"
         )
     return found
 
@@ -131,7 +134,13 @@ def moment(given: object, now: datetime | None = None) -> datetime:
         If it is past, or none of these.
     """
     present = now or datetime.now().astimezone()
-    found = _moment(given, present, present.tzinfo if now else None)
+    try:
+        found = _moment(given, present, present.tzinfo if now else None)
+    except OverflowError:
+        raise ValueError(
+            f"deadline is {given!r}, further off than a calendar reaches; give an earlier one, or "
+            "none"
+        ) from None
     if found is None:
         raise ValueError(
             f"deadline is {given!r}; give a time of day such as '07:00', an ISO date and time, a "
@@ -147,7 +156,7 @@ def moment(given: object, now: datetime | None = None) -> datetime:
 def _moment(given: object, now: datetime, zone: tzinfo | None) -> datetime | None:
     """The moment meant, by the clock of a zone or else by local time, whatever it is by then."""
     if isinstance(given, datetime):
-        return given.astimezone()
+        return given.astimezone()  # an OverflowError where a zone takes it beyond the calendar
     if isinstance(given, timedelta):
         return now + given
     if not isinstance(given, str):

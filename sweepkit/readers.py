@@ -244,13 +244,20 @@ def _csv(path: str, reader: Reader, shown: str) -> Any:
             table = csv.reader(file, delimiter=reader.separator, skipinitialspace=True)
             lines = [line for line in table if line]
     head, rows = (lines[0], lines[1:]) if lines else ([], [])
+    names = [name.strip() for name in head]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1 and reader.part in (None, name):
+            raise UnreadableError(
+                f"output file {shown!r} has {names.count(name)} columns {name!r}; their names "
+                "tell them apart, so give each its own"
+            )
     for number, row in enumerate(rows, 1):
         if len(row) != len(head):
             raise UnreadableError(
                 f"row {number} of output file {shown!r} has {len(row)} entries, its head "
                 f"{len(head)}"
             )
-    columns = {name.strip(): _typed(list(c)) for name, *c in zip(head, *rows, strict=True)}
+    columns = {name: _typed(list(c)) for name, *c in zip(names, *rows, strict=True)}
     if reader.row is not None:
         at = reader.row
         if not -len(rows) <= at < len(rows):

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from sweepkit.cards import Card, Fact, Table
-from sweepkit.protocols import Store
+from sweepkit.protocols import Store, UnreachableError
 from sweepkit.quantities import core_text, time_text
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ __all__ = ["Meter", "Receipt", "SessionAccount", "environment", "receipt_of", "w
 
 PACKAGES = ("sweepkit", "numpy", "xarray", "zarr", "joblib")
 UNSUCCESSFUL = ("error", "timeout", "crashed", "invalid")
+LIVE = ("queued", "running", "paused")
+"""States of a session that has not said how it ended."""
 FOLDER = "sessions"
 REWRITE_SECONDS = 1.0
 MOST_KINDS = 50
@@ -47,16 +49,23 @@ def environment() -> dict[str, str]:
 
 
 def user() -> str:
-    """Who runs this, as the system knows them; "" where it does not."""
+    """Who runs; empty where the system does not tell."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # no name in the environment, none for the number
+    except (OSError, KeyError, ImportError):  # a number without a name, as in a container
         return ""
+
+
+def host() -> str:
+    """Name of this machine; empty where the system does not tell."""
+    with suppress(OSError):
+        return socket.gethostname()
+    return ""
 
 
 def write_declaration(store: Store, said: dict[str, Any]) -> None:
     """Keep the document of a sweep beside its store, as far as there is room."""
-    with suppress(OSError):
+    with suppress(OSError, UnreachableError):
         if said["cost"] is None:  # of a session that ran nothing
             with suppress(ValueError, KeyError):
                 said = {**said, "cost": json.loads(store.memo("declaration.json") or "{}")["cost"]}
@@ -66,35 +75,39 @@ def write_declaration(store: Store, said: dict[str, Any]) -> None:
 class Meter:
     """Counts the time for which compute is held, and only that.
 
-    It is started when compute is there and stopped when it is given back, as often as that is.
+    It is told how many workers are held whenever that changes: none before they are there, during
+    a pause and after the end.
     """
 
     def __init__(self) -> None:
-        self._before = 0.0
-        self._since: float | None = None
+        self._seconds = self._core_seconds = 0.0
+        self._workers = 0
+        self._since = time.monotonic()
 
-    def start(self) -> None:
-        """Compute is held from now on."""
-        if self._since is None:
-            self._since = time.monotonic()
-
-    def stop(self) -> None:
-        """It is held no more."""
-        self._before = self.seconds
-        self._since = None
+    def hold(self, workers: int) -> None:
+        """So many workers are held from now on."""
+        now = time.monotonic()
+        passed, self._since = now - self._since, now
+        self._seconds += passed if self._workers else 0.0
+        self._core_seconds += passed * self._workers
+        self._workers = workers
 
     @property
     def seconds(self) -> float:
-        """For how long it was held up to now."""
-        running = 0.0 if self._since is None else time.monotonic() - self._since
-        return self._before + running
+        """For how long any have been held up to now."""
+        return self._seconds + (time.monotonic() - self._since if self._workers else 0.0)
+
+    @property
+    def core_seconds(self) -> float:
+        """Worker-seconds held up to now, whether busy or not."""
+        return self._core_seconds + (time.monotonic() - self._since) * self._workers
 
 
 @dataclass
 class SessionAccount:
     """The account of one session, written when it begins, now and then, and when it ends.
 
-    A session that is killed leaves what was written last: it still says that it is running, and
+    A session that is killed leaves what was written last: it still says that it goes on, and
     the next session, which knows that it is not, says so.
 
     Attributes
@@ -118,9 +131,9 @@ class SessionAccount:
         """Mark sessions that still say they run as killed; for who holds the store."""
         for name in self.store.memos(FOLDER):
             said = _loads(self.store.memo(f"{FOLDER}/{name}"))
-            if said.get("state") == "running":
+            if said.get("state") in LIVE:
                 text = json.dumps({**said, "state": "killed"}, indent=1)
-                with suppress(OSError):
+                with suppress(OSError, UnreachableError):
                     self.store.set_memo(f"{FOLDER}/{name}", text)
 
     @property
@@ -138,11 +151,11 @@ class SessionAccount:
             "began": self.began,
             "ended": time.time(),
             "pid": os.getpid(),
-            "host": socket.gethostname(),
+            "host": host(),
             "user": user(),
             **said,
         }
-        with suppress(OSError):
+        with suppress(OSError, UnreachableError):
             self.store.set_memo(self.name, json.dumps(told, indent=1))
 
 
@@ -222,7 +235,9 @@ class Receipt:
             Fact("Wasted", f"{self.wasted:,} runs", wasted),
         )
         rows = [_shown(number, _row(one)) for number, one in enumerate(self.records, 1)]
-        notes = [f"{kind}: {n:,} runs" for kind, n in self.errors.items()][:8]
+        who = dict.fromkeys(_whose(one) for one in self.records)
+        notes = [f"by {', '.join(one for one in who if one)}"] if any(who) else []
+        notes += [f"{kind}: {n:,} runs" for kind, n in self.errors.items()][:8]
         if self.pending:
             notes.append(f"left: {self.left or f'{self.pending:,} runs are pending'}")
         return Card(
@@ -253,6 +268,12 @@ SHOWN = (
     "wasted",
     "utilisation",
 )
+
+
+def _whose(said: Mapping[str, Any]) -> str:
+    """Who ran a session, and where, as far as it tells."""
+    name, where = said.get("user", ""), said.get("host", "")
+    return f"{name} on {where}" if name and where else name or where
 
 
 def _shown(number: int, row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -291,6 +312,8 @@ def _row(said: Mapping[str, Any]) -> dict[str, Any]:
         "stage": said.get("stage", 0),
         "workers": said.get("workers", 0),
         "executor": said.get("executor", ""),
+        "user": said.get("user", ""),
+        "host": said.get("host", ""),
         "queued_seconds": said.get("queued_seconds", math.nan),
         "held_seconds": held,
         "used_seconds": used,
@@ -320,7 +343,7 @@ def receipt_of(store: Store, *, runs: int, pending: int) -> Receipt:
     records = sorted(found, key=lambda one: one.get("began", 0.0))
     for at, said in enumerate(records):
         last = at == len(records) - 1
-        if said.get("state") in ("queued", "running") and not (last and _alive(said)):
+        if said.get("state") in LIVE and not (last and _alive(said)):
             records[at] = {**said, "state": "killed"}
     rows = [_row(one) for one in records]
     errors: Counter[str] = Counter()
@@ -348,7 +371,7 @@ def receipt_of(store: Store, *, runs: int, pending: int) -> Receipt:
 
 def _alive(said: Mapping[str, Any]) -> bool:
     """Whether the process of a session still exists; on another host it is taken to."""
-    if said.get("host") != socket.gethostname():
+    if said.get("host") != host():
         return True
     try:
         os.kill(int(said.get("pid", 0)) or -1, 0)

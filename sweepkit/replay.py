@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -15,15 +16,19 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from sweepkit import html
+from sweepkit.batchwise import arrays_of, only_run
 from sweepkit.evaluate import Task
 from sweepkit.format1 import KEEPING
 from sweepkit.grid import Grid
-from sweepkit.outputs import Collector
+from sweepkit.inputs import staged
+from sweepkit.outputs import Collector, Misfit
 from sweepkit.parameters import Parameter
+from sweepkit.setup import prepared
 from sweepkit.simulator import uses_global_random
 from sweepkit.status import NAMES, Status
 from sweepkit.streams import seeds
 from sweepkit.sweep import Sweep
+from sweepkit.vectorized import Vectorized
 
 __all__ = ["Replay", "point_grid", "rerun"]
 
@@ -178,17 +183,22 @@ def rerun(
     grid = point_grid(sweep.grid, values)
     drawn = sweep.entropy if entropy is None else entropy
     kind = sweep.streams if streams is None else streams
-    task = Task(sweep.simulator, sweep.call, grid, sweep.outputs, drawn, kind, was)
+    together = isinstance(sweep.simulator, Vectorized)
     index = {dim: np.zeros(1, dtype=np.intp) for dim in grid.sizes}
-    keys = task.keys(index)
-    seed = next(seeds(keys, drawn))
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(sweep.threads))
-        scratch = None
-        if "scratch" in sweep.call.injected:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="sweepkit-replay-"))
-        arguments = task.arguments(index, keys, scratch)  # whose end removes the scratch folder
-        given = next(arguments)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sweepkit-replay-"))
+        task = Task(sweep.simulator, sweep.call, grid, sweep.outputs, drawn, kind, was)
+        task = replace(task, artefacts=os.path.join(folder, "artefacts"))
+        keys = task.keys(index)
+        seed = next(seeds(keys, drawn))
+        inputs = stack.enter_context(staged(sweep.inputs, os.path.join(folder, "inputs")))
+        handed = stack.enter_context(prepared(inputs, sweep.setup))
+        if together:
+            given = tuple(arrays_of(task, index, keys, handed))
+        else:
+            arguments = task.arguments(index, keys, folder, handed)
+            given = next(arguments)
         if uses_global_random(sweep.simulator):
             import random
 
@@ -198,13 +208,13 @@ def rerun(
         started = perf_counter()
         result = sweep.simulator(*given[: len(sweep.call.positional)], **named)
         seconds = perf_counter() - started
-    outputs = _outputs(sweep, result, stored)
+    outputs = _outputs(sweep, result, stored, together=together)
     differs, reproduced = _compared(outputs, stored)
     point = {p.name: p.values[0] for p in grid.parameters}
     return Replay(point, seed, outputs, result, differs, reproduced, code, seconds)
 
 
-def _outputs(sweep: Sweep, result: Any, stored: xr.Dataset | None) -> xr.Dataset:
+def _outputs(sweep: Sweep, result: Any, stored: xr.Dataset | None, *, together: bool) -> xr.Dataset:
     """What a run returned as the store would take it.
 
     Raises
@@ -212,6 +222,11 @@ def _outputs(sweep: Sweep, result: Any, stored: xr.Dataset | None) -> xr.Dataset
     ValueError
         If it cannot be stored; the message names both sides.
     """
+    if together:
+        try:
+            result = only_run(result, sweep.outputs)
+        except Misfit as misfit:
+            raise ValueError(f"the run returned what cannot be stored: {misfit}") from None
     collector = Collector(sweep.outputs)
     collector.take(0, result)
     if 0 in collector.misfits:

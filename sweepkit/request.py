@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -86,7 +86,25 @@ class Request:
         """Whether there is any limit but that on workers."""
         return any(one is not None for one in (self.ends, self.seconds, self.core_seconds))
 
-    def left(self, held: float, workers: int) -> tuple[float, str]:
+    @property
+    def past(self) -> bool:
+        """Whether the deadline is over already."""
+        return self.ends is not None and self.ends.timestamp() <= time.time()
+
+    def after(self, held: float, core_held: float) -> Request | None:
+        """What is left of it once so many seconds and core-seconds were held; None if nothing is.
+
+        Parameters
+        ----------
+        held, core_held : float
+        """
+        seconds = None if self.seconds is None else self.seconds - held
+        budget = None if self.core_seconds is None else self.core_seconds - core_held
+        if self.past or any(one is not None and one <= 0 for one in (seconds, budget)):
+            return None
+        return replace(self, deadline=self.ends, duration=seconds, budget=budget)
+
+    def left(self, held: float, workers: int, core_held: float | None = None) -> tuple[float, str]:
         """How long compute may still be held.
 
         Parameters
@@ -94,7 +112,9 @@ class Request:
         held : float
             Seconds for which it has been held.
         workers : int
-            How many are held.
+            How many are held now.
+        core_held : float, optional
+            Core-seconds that have been held; by default as if so many workers had been all along.
 
         Returns
         -------
@@ -110,7 +130,8 @@ class Request:
             found.append((self.seconds - held, f"the duration of {time_text(self.seconds)}"))
         if self.core_seconds is not None:
             text = f"the budget of {core_text(self.core_seconds)}"
-            found.append((self.core_seconds / workers - held, text))
+            spent = held * workers if core_held is None else core_held
+            found.append(((self.core_seconds - spent) / workers, text))
         return min(found)
 
     def to_json(self) -> dict[str, Any]:

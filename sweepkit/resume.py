@@ -460,25 +460,6 @@ def was_to_json(was: Mapping[str, Parameter]) -> dict[str, Any]:
     }
 
 
-def was_from_json(declaration: Mapping[str, Any]) -> dict[str, Parameter]:
-    """The values told when parameters joined, from a stored declaration."""
-    made = {}
-    roles = {said["name"]: said for said in declaration["parameters"]}
-    for name, said in declaration.get("was", {}).items():
-        kinds = {"datetime": "datetime64[ns]", "timedelta": "timedelta64[ns]"}
-        value = said["value"]
-        if said["kind"] in kinds:
-            values = np.array([value], dtype="int64").astype(kinds[said["kind"]])
-        elif said["kind"] in ("str", "label"):
-            values = np.array([value], dtype=object)
-        else:
-            values = np.array([value])
-        objects = (value,) if said["kind"] == "label" else None
-        dims = tuple(roles[name]["dims"]) if name in roles else (name,)
-        made[name] = Parameter(name, values, dims, objects=objects)
-    return made
-
-
 def _json_value(value: Any) -> Any:
     if isinstance(value, np.datetime64 | np.timedelta64):
         return int(value.astype("int64"))

@@ -20,6 +20,7 @@ import sweepkit as sk
 from sweepkit import sharing
 from sweepkit.headless import execute
 from sweepkit.pins import pinned, write_wheel
+from sweepkit.places import is_url
 from sweepkit.protocols import UnwritableError
 from sweepkit.quantities import bytes_text
 from sweepkit.root import side_folder
@@ -95,6 +96,8 @@ def share(
         )
     pins = pinned(EXTRAS, ALSO)
     origin = Path(store)
+    if is_url(os.fspath(store)) or origin.is_file():
+        raise ValueError(f"{store} is no folder; share a store that lies in one")
     sk.open(origin)  # what is wrong with it is told before anything is made
     with ExitStack() as stack:
         with suppress(UnwritableError):  # where nobody can write, nobody does
@@ -131,7 +134,7 @@ def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -
             f"{pending:,} of {ds['status'].size:,} runs in {store} are pending; run the sweep to "
             "its end, or share it as it is with unfinished=True"
         )
-    files = [*_files(store, logs=logs), *_files(side_folder(store.absolute()), logs=logs)]
+    files = [*_files(store, logs=logs), *_files(_beside(store), logs=logs)]
     size = sum(one.stat().st_size for one in files)
     if size > MOST_BYTES:
         ways = [] if not logs else ["leave out what runs printed with logs=False"]
@@ -144,6 +147,10 @@ def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -
             f"{store} has {bytes_text(size)}, and hosts of git take up to "
             f"{bytes_text(MOST_BYTES)}: {'; or '.join(ways)}"
         )
+
+
+def _beside(store: Path) -> Path:
+    return Path(str(side_folder(store.absolute())))
 
 
 def _files(folder: Path, *, logs: bool) -> Iterator[Path]:
@@ -161,7 +168,7 @@ def _files(folder: Path, *, logs: bool) -> Iterator[Path]:
 def _copied(store: Path, place: Path, *, logs: bool) -> str:
     """Copy a store and what lies beside it; returns its name there."""
     name = re.sub(r"[^\w.-]+", "-", store.absolute().name).lstrip(".-") or "store.zarr"
-    sides = (store, place / name), (side_folder(store.absolute()), place / f"{name}.sweepkit")
+    sides = (store, place / name), (_beside(store), place / f"{name}.sweepkit")
     for source, target in sides:
         target.mkdir(parents=True)
         for one in _files(source, logs=logs):

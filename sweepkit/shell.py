@@ -30,6 +30,7 @@ __all__ = [
     "INTERRUPTED",
     "INTO",
     "LEFT",
+    "REACHED",
     "REFUSED",
     "STATUSES",
     "STORE",
@@ -38,6 +39,7 @@ __all__ = [
     "VALUES",
     "click",
     "number",
+    "Place",
     "parameters_of",
     "sweep_of",
     "told",
@@ -116,10 +118,27 @@ class _Target(click.ParamType[str]):
         return found
 
 
-STORE = click.argument("store", type=click.Path(path_type=Path))
+class Place(click.Path):
+    """A path, or a URL as it is."""
+
+    name = "store"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        return str(value)
+
+
+STORE = click.argument("store", type=Place())
 TARGET = click.argument("target", type=_Target())
 INTO = click.option(
-    "--store", type=click.Path(path_type=Path), help="Where runs are kept; else <name>.zarr."
+    "--store", type=Place(), help="Where runs are kept, a path or URL; else <name>.zarr."
+)
+REACHED = click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    callback=parameters_of,
+    metavar="NAME=VALUE",
+    help="For the file system of a URL, such as endpoint_url=http://127.0.0.1:9000.",
 )
 VALUES = click.option(
     "-p",
@@ -146,7 +165,7 @@ def number(text: str | None) -> Any:
     return text
 
 
-def sweep_of(target: str, values: Mapping[str, Any]) -> sk.Sweep:
+def sweep_of(target: str, values: Mapping[str, Any], stale: str = "keep") -> sk.Sweep:
     """A sweep by ``module:name``, or from a declaration.
 
     Raises
@@ -160,7 +179,7 @@ def sweep_of(target: str, values: Mapping[str, Any]) -> sk.Sweep:
             "declaration.json"
         )
     if target.endswith(".json"):
-        return _declared(Path(target), values)
+        return _declared(Path(target), values, stale)
     module, colon, name = target.partition(":")
     if not colon or not module or not name:
         raise ValueError(
@@ -177,13 +196,13 @@ def sweep_of(target: str, values: Mapping[str, Any]) -> sk.Sweep:
     return found
 
 
-def _declared(path: Path, values: Mapping[str, Any]) -> sk.Sweep:
+def _declared(path: Path, values: Mapping[str, Any], stale: str) -> sk.Sweep:
     if values:
         raise ValueError("a declaration takes no parameters")
     if not path.is_file():
         raise ValueError(f"{path} is not there")
     _here()
-    return sk.Sweep.from_json(path)
+    return sk.Sweep.from_json(path, stale=stale)
 
 
 def _here() -> None:

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.analysis.coding import combined
+from sweepkit.analysis.coding import as_numbers, combined, split_component
 from sweepkit.analysis.table import Table, dim_codes, spread
 
 __all__ = ["SPLITS", "Split", "split_runs"]
 
 SPLITS = ("train", "validation", "test")
 WAYS = ("design", "block", "scenario")
-CHUNKS = 4
-"""Parts that each design parameter's values are cut into for blocks."""
+CHUNKS = (4, 3, 2)
+"""Parts that each parameter's values are cut into for blocks: fewer where designs are few."""
+
+ENOUGH = 4
+"""Designs that a block is to hold on average, or a block would be little more than one design."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,12 @@ class Split:
     design: NDArray[np.int64]
     words: str
     left_out: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether no design is in two splits."""
+        there = [np.unique(self.design[self.of == k]) for k in range(len(SPLITS))]
+        return sum(map(len, there)) == len(np.unique(np.concatenate(there)))
 
 
 def split_runs(
@@ -69,16 +78,19 @@ def split_runs(
     Raises
     ------
     ValueError
-        If there are too few groups, or an argument is not as above.
+        If there are too few groups, or an argument is not as above; if a region is one of
+        replicates, by which runs of one point would be on both sides.
     """
     if designs not in ("apart", "shared"):
         raise ValueError(f"designs={designs!r} is neither 'apart' nor 'shared'")
     given = np.asarray(shares, dtype=np.float64)
-    if given.shape != (3,) or (given < 0).any() or given[0] <= 0 or given.sum() > 1 + 1e-9:
+    if given.shape != (3,) or not ((given >= 0).all() and 0 < given[0] <= given.sum() < 1 + 1e-9):
         raise ValueError(
             f"shares={tuple(shares)!r}; give three shares for train, validation and test that sum "
             "to 1, as (0.8, 0.1, 0.1)"
         )
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed={seed!r} is no whole number from 0 on")
     random = np.random.default_rng([seed, 70001])
     design = _groups(t, ("design",))
     varied = len(np.unique(design[used])) > 1
@@ -89,10 +101,12 @@ def split_runs(
         of = _dealt(design, used, given, random, what)
         return Split(of, design, f"{what} at random, seed {seed}", 0)
     if by == "block":
-        block = _blocks(t, "design" if varied else "scenario")
+        block, cuts = _blocks(t, "design" if varied else "scenario", design, used)
         of = _dealt(block, used, given, random, "blocks")
+        each = len(np.unique(design[used])) / len(np.unique(block[used]))
         words = f"blocks of neighbouring {what} at random, seed {seed}: each parameter's values "
-        return Split(of, design, f"{words}cut into {CHUNKS}, a block goes whole", 0)
+        words = f"{words}cut into {cuts}, a block of {each:.3g} on average goes whole"
+        return Split(of, design, words, 0)
     if isinstance(by, Mapping):
         inside = _inside(t, by)
         both = [bool((inside & used).any()), bool((~inside & used).any())]
@@ -146,15 +160,18 @@ def _groups(t: Table, roles: tuple[str, ...]) -> NDArray[np.int64]:
     return of.astype(np.int64)
 
 
-def _blocks(t: Table, role: str) -> NDArray[np.int64]:
-    """Which box of neighbouring values each run is in."""
-    parts = [
-        (p.codes.astype(np.int64) * min(CHUNKS, p.n) // p.n, min(CHUNKS, p.n))
-        for p in t.parameters
-        if p.role == role and p.n > 1
-    ]
-    _, of = np.unique(combined(parts, t.n)[0], return_inverse=True)
-    return of.astype(np.int64)
+def _blocks(
+    t: Table, role: str, design: NDArray[np.int64], used: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], int]:
+    """Which box of neighbouring values each run is in, and the cuts that make the boxes."""
+    varied = [p for p in t.parameters if p.role == role and p.n > 1]
+    designs = len(np.unique(design[used]))
+    for cuts in CHUNKS:
+        parts = [(p.codes.astype(np.int64) * min(cuts, p.n) // p.n, min(cuts, p.n)) for p in varied]
+        _, of = np.unique(combined(parts, t.n)[0], return_inverse=True)
+        if designs >= ENOUGH * len(np.unique(of[used])):
+            break
+    return of.astype(np.int64), cuts
 
 
 def _mixed(design: NDArray[np.int64], inside: NDArray[np.bool_], used: NDArray[np.bool_]) -> bool:
@@ -163,27 +180,59 @@ def _mixed(design: NDArray[np.int64], inside: NDArray[np.bool_], used: NDArray[n
 
 
 def _inside(t: Table, limits: Mapping[str, Any]) -> NDArray[np.bool_]:
+    if not limits:
+        raise ValueError("split={} is no region; say which, as in {'length': (1.5, None)}")
     inside = np.ones(t.n, dtype=bool)
     for name, limit in limits.items():
-        p = t[name]
-        if isinstance(limit, tuple) and len(limit) == 2 and p.ordered:
-            values = t.raw(name)
-            low, high = (_number(one, p.kind) for one in limit)
-            inside &= (values >= (-np.inf if low is None else low)) & (
-                values <= (np.inf if high is None else high)
+        known = [p.name for p in t.parameters]
+        if name not in known:
+            raise ValueError(
+                f"split names {name!r}, which is no parameter; there are "
+                f"{', '.join(map(repr, known))}"
             )
-        else:
-            wanted = [limit] if isinstance(limit, str) or np.ndim(limit) == 0 else list(limit)
-            inside &= np.isin(p.values.astype(str), [str(one) for one in wanted])[p.codes]
+        if t[name].role == "replicate":
+            raise ValueError(
+                f"split by {name!r} would part the replicates of one point; hold out designs, "
+                "scenarios or a region of them"
+            )
+        inside &= _within(t, name, limit)
     return inside
 
 
-def _number(value: Any, kind: str) -> float | None:
-    if value is None:
-        return None
-    if kind == "time":
-        return float(np.datetime64(value, "ns").astype(np.int64)) / 1e9
-    return float(value)
+def _within(t: Table, name: str, limit: Any) -> NDArray[np.bool_]:
+    """Which runs lie between two limits of a parameter, or at one of some values."""
+    p, values = t[name], t.raw(name)
+    if isinstance(limit, tuple) and len(limit) == 2 and p.ordered:
+        low, high = (None if one is None else _number(t, name, one) for one in limit)
+        above = values >= (-np.inf if low is None else low)
+        within: NDArray[np.bool_] = above & (values <= (np.inf if high is None else high))
+        return within
+    wanted = [limit] if isinstance(limit, str) or np.ndim(limit) == 0 else list(limit)
+    if p.ordered:
+        wanted = [_number(t, name, one) for one in wanted]
+    else:
+        values, wanted = values.astype(str), [str(one) for one in wanted]
+    missing = [one for one in wanted if one not in values]
+    if missing:
+        raise ValueError(
+            f"split holds out {name!r} at {missing[0]!r}, which is none of its values; give a "
+            f"stretch as a tuple, as in {{{name!r}: (low, high)}}, where any value in it will do"
+        )
+    return np.isin(values, wanted)
+
+
+def _number(t: Table, name: str, value: Any) -> float:
+    """A limit as the parameter's values are coded."""
+    stored = t.ds[split_component(name, t.ds)[0]].dtype
+    try:
+        if stored.kind in "mM":
+            exact = np.array(value, dtype=f"{stored.kind}8[ns]")
+            return float(as_numbers(exact.reshape(1), "time")[0])
+        return float(value)
+    except (TypeError, ValueError) as fault:
+        raise ValueError(
+            f"split gives {value!r} for {name!r}, whose values are {stored}: {fault}"
+        ) from None
 
 
 def _dealt(

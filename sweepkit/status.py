@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ENDINGS", "NAMES", "STATES", "Example", "Progress", "Status"]
+__all__ = ["ENDINGS", "NAMES", "STATES", "UNSUCCESSFUL", "Example", "Progress", "Status"]
 
 
 class Status(enum.IntEnum):
@@ -44,6 +44,9 @@ class Status(enum.IntEnum):
 
 NAMES: tuple[str, ...] = tuple(status.word for status in Status)
 """Word of each status, in the order of their numbers."""
+
+UNSUCCESSFUL: tuple[Status, ...] = (Status.ERROR, Status.TIMEOUT, Status.CRASHED, Status.INVALID)
+"""Of runs that came to an end without a result."""
 
 
 STATES: tuple[str, ...] = (
@@ -119,6 +122,8 @@ class Progress:
         The first run of each kind of error.
     note : str
         What a limit left to be run, and why.
+    waiting : str
+        Why there is no worker yet, or no more, while the state is "queued".
     """
 
     total: int
@@ -134,6 +139,7 @@ class Progress:
     judged: bool = False
     examples: tuple[Example, ...] = ()
     note: str = ""
+    waiting: str = ""
 
     @property
     def finished(self) -> int:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.format1 import axis, was_from_json
 from sweepkit.grid import REPLICATE, Grid
 from sweepkit.parameters import Parameter
 
-__all__ = ["STREAMS", "generators", "run_keys", "seeds"]
+__all__ = ["STREAMS", "generators", "run_keys", "seed_of", "seeds"]
 
 STREAMS = ("independent", "common")
 """Whether each run draws its own numbers, or designs are compared on the same ones."""
@@ -82,3 +84,18 @@ def generators(keys: NDArray[np.uint64], entropy: int) -> Iterator[np.random.Gen
     """Random generator of each run (PCG64, seeded with 128 bits)."""
     for material in _materials(keys, entropy, b"rng"):
         yield np.random.Generator(np.random.PCG64(int.from_bytes(material, "little")))
+
+
+def seed_of(declaration: Mapping[str, Any], point: Mapping[str, Any]) -> int | None:
+    """Seed of one run, from what its store declares and the values of its parameters.
+
+    None where the declaration or the point does not tell.
+    """
+    said = declaration.get("parameters", ())
+    if not said or "entropy" not in declaration or any(one["name"] not in point for one in said):
+        return None
+    grid = Grid(tuple(axis(one, np.asarray(point[one["name"]])[np.newaxis]) for one in said))
+    index = {dim: np.zeros(1, dtype=np.intp) for dim in grid.sizes}
+    streams = declaration.get("streams", "independent")
+    keys = run_keys(grid, index, streams=streams, was=was_from_json(declaration))
+    return next(seeds(keys, declaration["entropy"]))

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.analysis.table import Table, table
-from sweepkit.export import arrow, columns_of, described
+from sweepkit.datacard import MARK, DataCard
+from sweepkit.export import arrow, described, in_parts
 from sweepkit.reading import declaration_of, open, requirements_of
+from sweepkit.rows import boxes, by_step, schema_of, to_arrow
 from sweepkit.splits import SPLITS, Split, split_runs
+from sweepkit.stages import numbers
 from sweepkit.status import NAMES, Status
 
 __all__ = ["training_set"]
 
-SLAB = 50_000
-"""Runs read and written at once."""
+SLAB, BYTES = 50_000, 64e6
+"""Runs, and bytes of their columns, that are read and written at once."""
 
 EPISODES = ("padded", "steps")
 GIVEN = ("run", "design", "failed", "status")
 """Columns that every table has beside features and targets."""
+
+REFINED = ("stage", "volume")
+"""Columns that runs of a refined sweep have too: labels, and no parameters."""
 
 
 def training_set(
@@ -51,17 +57,19 @@ def training_set(
     split, which xarray reads; and ``README.md``, the card: columns, units, ranges, counts, how it
     was split, and which code, seeds and packages made the runs. Failing and errored runs are in,
     labelled by ``failed`` (1, 0, or empty where the run errored) and ``status``; pending and
-    skipped runs are not.
+    skipped runs are not. Of a refined sweep ``stage`` and ``volume`` are in: refined runs crowd
+    where designs fail, and ``volume`` weighs them. A sweep that has grown is split anew.
 
     Parameters
     ----------
     ds : Dataset or path
-        An opened store, or any Dataset of outputs over parameters.
+        An opened store, or any Dataset of outputs over parameters; of a path, all stages.
     path : path
-        Of the folder to make. It must not hold anything, except an earlier training set.
+        Of the folder to make. It must not hold anything, except an earlier training set, which
+        is replaced once the new one is whole.
     features, targets : sequence of str, optional
         Parameters and outputs. By default all parameters that are no replicates, and all outputs.
-        A trace is an episode.
+        A trace is an episode. Complex numbers are in as ``<name>_real`` and ``<name>_imag``.
     split : {"design", "block", "scenario"} or mapping
         What is held out: designs at random; blocks of neighbouring designs; scenarios; or a region,
         as in ``{"length": (1.5, None), "law": ["linear"]}``, which is the test. Replicates of one
@@ -73,7 +81,8 @@ def training_set(
         it are left out, and the card says how many. With "shared" all designs meet all splits.
     episodes : {"padded", "steps"}
         Traces as arrays of one length, padded with NaN, with their lengths in ``<name>_length``;
-        or one row a step, features repeated, with the column ``step``.
+        or one row a step in the Parquet files, features repeated, with the column ``step``. A run
+        without steps, as one that errored, keeps one row at step -1.
     seed : int
         Of the split.
     requirements : optional
@@ -88,13 +97,15 @@ def training_set(
     ------
     ValueError
         If a name is neither parameter nor output, nothing is finished, groups are too few for
-        the splits, or the folder holds something else.
+        the splits, a region would part the replicates of a point, traces of other dims are asked
+        for by steps, or the folder holds something else.
     ImportError
         If pyarrow is not installed.
 
     Examples
     --------
     >>> import tempfile
+    >>> import pandas as pd
     >>> ds = xr.Dataset({"peak": ("gain", np.arange(10.0))}, coords={"gain": np.arange(10)})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = training_set(ds, f"{folder}/set", targets=["peak"])
@@ -104,50 +115,68 @@ def training_set(
     arrow()
     if episodes not in EPISODES:
         raise ValueError(f"episodes={episodes!r} is neither 'padded' nor 'steps'")
-    opened = ds if isinstance(ds, xr.Dataset) else open(ds)
-    judged = _judged(opened, requirements)
+    opened = ds if isinstance(ds, xr.Dataset) else open(ds, stages=bool(numbers(os.fspath(ds))))
+    wanted = _wanted(opened, requirements)
+    judged = wanted is not None
     t = table(opened, requirements=requirements, errors="apart" if judged else "fail")
+    t = replace(t, ds=in_parts(t.ds))
     used = np.isin(t.outcome, (PASSED, FAILED, ERRORED))
     if not used.any():
         raise ValueError(f"none of {t.n} runs is finished, so there is nothing to learn from")
-    chosen = _Chosen.of(t, features, targets)
+    chosen = _Chosen.of(t, features, targets, steps=episodes == "steps")
     dealt = split_runs(t, used, split, shares, designs, seed)
-    folder = _emptied(Path(path))
-    made = _Writer(t, chosen, dealt, folder, episodes, judged)
-    made.write()
-    (folder / "README.md").write_text(made.card(declaration_of(ds), requirements), "utf-8")
-    return str(folder)
+    target = Path(path)
+    with _made(target) as folder:
+        made = _Writer(t, chosen, dealt, folder, judged)
+        made.write()
+        text = made.card.text(declaration_of(ds), dealt, wanted or [])
+        (folder / "README.md").write_text(text, encoding="utf-8")
+    return str(target)
 
 
-def _judged(ds: xr.Dataset, requirements: Any) -> bool:
-    """Whether something says which runs fail."""
-    if "failed" in ds.data_vars:
-        return True
+def _wanted(ds: xr.Dataset, requirements: Any) -> list[str] | None:
+    """The requirements that say which runs fail; none if a variable does, None if nothing."""
+    if requirements is None and "failed" in ds.data_vars:
+        return []
     try:
-        requirements_of(ds, requirements)
+        return [one.text for one in requirements_of(ds, requirements)]
     except ValueError:
         if requirements is not None:
             raise
-        return False
-    return True
+        return None
 
 
 class _Chosen:
-    """The columns asked for: parameters, numbers per run, and traces."""
+    """The columns asked for: parameters, values per run, and traces."""
 
-    def __init__(self, features: list[str], targets: list[str], t: Table) -> None:
+    def __init__(self, features: list[str], targets: list[str], t: Table, steps: bool) -> None:
         self.features, self.targets = features, targets
-        names = [*features, *targets]
+        names = [n for n in dict.fromkeys([*features, *targets]) if n not in GIVEN]
         self.coords = [n for n in names if n in t.ds.coords]
-        self.traces = [n for n in names if n in t.ds.data_vars and set(t.ds[n].dims) != set(t.dims)]
-        self.scalars = [n for n in names if n not in self.coords and n not in self.traces]
+        self.coords += [n for n in REFINED if n in t.ds.coords and n not in names]
+        data = [n for n in names if n in t.ds.data_vars]
+        self.traces = [n for n in data if set(t.ds[n].dims) != set(t.dims)]
+        self.scalars = [n for n in data if n not in self.traces]
+        along = {n: [str(d) for d in t.ds[n].dims if d not in t.dims][:1] for n in self.traces}
+        for name, own in along.items():
+            if t.ds[name].dtype.kind not in "biuf" or not own:
+                raise ValueError(f"{name!r} is no value per run and no trace of numbers")
+        if steps and len({*map(tuple, along.values())}) > 1:
+            said = ", ".join(f"{n!r} along {own[0]!r}" for n, own in along.items())
+            raise ValueError(
+                f"{said} have no steps in common; give targets= along one of these dims, or "
+                "episodes='padded'"
+            )
+        self.steps = steps and bool(self.traces)
+        lengths = dict.fromkeys(t.ds[n].attrs.get("length") for n in self.traces)
+        self.lengths = [str(one) for one in lengths if one in t.ds]
 
     @classmethod
-    def of(cls, t: Table, features: Any, targets: Any) -> _Chosen:
+    def of(cls, t: Table, features: Any, targets: Any, *, steps: bool) -> _Chosen:
         own = {"status", "attempts", "code", "log_size", "error", "log", "failed", "duration"}
         lengths = {one.attrs.get("length") for one in t.ds.data_vars.values()}
         parameters = [
-            str(n) for n, c in t.ds.coords.items() if c.dims and set(c.dims) & set(t.dims)
+            str(n) for n, c in t.ds.coords.items() if set(c.dims) & set(t.dims) and n not in REFINED
         ]
         outputs = [str(n) for n in t.ds.data_vars if n not in own and n not in lengths]
         roles = {name: t.ds[name].attrs.get("role") for name in parameters}
@@ -157,7 +186,7 @@ class _Chosen:
                 n for n in parameters if roles[n] not in inside and n not in (targets or ())
             ]
         if targets is None:
-            targets = [n for n in outputs if n not in features and t.ds[n].dtype.kind in "biuf"]
+            targets = [n for n in outputs if n not in features]
         known = [*parameters, *(str(n) for n in t.ds.data_vars)]
         for word, names in (("features", features), ("targets", targets)):
             if isinstance(names, str):
@@ -171,281 +200,145 @@ class _Chosen:
         both = set(features) & set(targets)
         if both:
             raise ValueError(f"{sorted(both)} are features and targets; give each once")
-        taken = [[n for n in names if n not in GIVEN] for names in (features, targets)]
-        made = cls(taken[0], taken[1], t)
-        for name in made.traces:
-            extra = [d for d in t.ds[name].dims if d not in t.dims]
-            if t.ds[name].dtype.kind not in "biuf" or not extra:
-                raise ValueError(f"output {name!r} is no number and no trace of numbers")
-        return made
+        return cls(list(features), list(targets), t, steps)
 
 
-def _emptied(folder: Path) -> Path:
-    """The folder, made or emptied of an earlier training set."""
-    if folder.exists():
-        inside = {one.name for one in folder.iterdir()} if folder.is_dir() else {folder.name}
-        if not inside <= {"data", "data.zarr", "README.md"}:
-            raise ValueError(
-                f"{str(folder)!r} holds {', '.join(sorted(inside)[:4])}, which is no training set; "
-                "give another path"
-            )
-        shutil.rmtree(folder)
-    (folder / "data").mkdir(parents=True)
-    return folder
+@contextmanager
+def _made(target: Path) -> Iterator[Path]:
+    """A folder that takes the place of an earlier training set once it is whole."""
+    if target.exists() and not _ours(target):
+        inside = sorted(one.name for one in target.iterdir()) if target.is_dir() else ["a file"]
+        raise ValueError(
+            f"{str(target)!r} holds {', '.join(inside[:4])}, which is no training set; give "
+            "another path"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part, old = (target.with_name(f".{target.name}.{os.getpid()}.{w}") for w in ("part", "old"))
+    try:
+        (part / "data").mkdir(parents=True)
+        yield part
+        if target.exists():
+            target.rename(old)
+        part.rename(target)
+    finally:
+        for one in (part, old):
+            shutil.rmtree(one, ignore_errors=True)
+
+
+def _ours(target: Path) -> bool:
+    """Whether a folder is empty, or holds what this module has written and nothing else."""
+    if not target.is_dir():
+        return False
+    inside = {one.name for one in target.iterdir()}
+    if not inside:
+        return True
+    card, data = target / "README.md", target / "data"
+    if not inside <= {"data", "data.zarr", "README.md"} or not (card.is_file() and data.is_dir()):
+        return False
+    known = {f"{name}.parquet" for name in SPLITS}
+    ours = MARK in card.read_text(encoding="utf-8", errors="replace")
+    return ours and {one.name for one in data.iterdir()} <= known
 
 
 class _Writer:
-    """Writes the runs of each split, some at a time, and remembers what it wrote."""
+    """Writes the runs of each split, some at a time, and tells the card what it wrote."""
 
-    def __init__(
-        self, t: Table, chosen: _Chosen, split: Split, folder: Path, episodes: str, judged: bool
-    ) -> None:
+    def __init__(self, t: Table, chosen: _Chosen, split: Split, folder: Path, judged: bool) -> None:
         self.t, self.chosen, self.split, self.folder = t, chosen, split, folder
-        self.steps = episodes == "steps" and bool(chosen.traces)
         self.judged = judged
-        self.columns: dict[str, Any] = {}
-        self.ranges: dict[str, list[float]] = {}
-        self.counts: dict[str, dict[str, int]] = {}
-        self.rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        self.card = DataCard(t.ds, chosen.features, chosen.targets, chosen.steps)
+        self.zarr: set[str] = set()
+        self.status = np.full(t.shape, int(Status.DONE), dtype=np.int8)
+        if "status" in t.ds:
+            self.status = t.ds["status"].transpose(*t.dims).values.astype(np.int8)
 
     def write(self) -> None:
         """All splits that have runs."""
         _, parquet = arrow()
         writers: dict[str, Any] = {}
+        flat = np.arange(self.t.n).reshape(self.t.shape)
         try:
-            for slab in self._slabs():
-                part = self._read(slab)
+            for box in boxes(self.t.shape, self._most()):
+                runs = flat[box].reshape(-1)
+                if (self.split.of[runs] < 0).all():
+                    continue
+                part = self._read(box, runs)
                 for number, name in enumerate(SPLITS):
-                    mine = np.flatnonzero(self.split.of[slab] == number)
+                    mine = np.flatnonzero(self.split.of[runs] == number)
                     if len(mine):
                         self._add(name, part.isel(row=mine), writers, parquet)
         finally:
             for writer in writers.values():
                 writer.close()
 
-    def _slabs(self) -> Iterator[NDArray[np.intp]]:
-        """Flat positions of the runs, in stretches along the first run dim."""
-        each = self.t.n // self.t.shape[0] if self.t.shape else 1
-        step = max(SLAB // max(each, 1), 1) * each
-        for first in range(0, self.t.n, step):
-            slab = np.arange(first, min(first + step, self.t.n))
-            if (self.split.of[slab] >= 0).any():
-                yield slab
+    def _most(self) -> int:
+        """How many runs are read at once."""
+        taken = [*self.chosen.coords, *self.chosen.scalars, *self.chosen.traces]
+        sizes = [self.t.ds[one].sizes for one in taken]
+        own = [np.prod([n for d, n in each.items() if d not in self.t.dims]) for each in sizes]
+        return int(np.clip(BYTES / (8 * sum(own) + 64), 1, SLAB))
 
-    def _read(self, slab: NDArray[np.intp]) -> xr.Dataset:
-        """Columns of some runs along the dim ``row``; slabs are whole along all dims but one."""
-        t, ds = self.t, self.t.ds
-        names = [*self.chosen.coords, *self.chosen.scalars, *self.chosen.traces]
-        said = [ds[n].attrs.get("length") for n in self.chosen.traces]
-        lengths = [one for one in said if one in ds]
-        taken = ds[list(dict.fromkeys([*names, *lengths]))]
-        if t.shape:
-            each = t.n // t.shape[0]
-            taken = taken.isel({t.dims[0]: slice(slab[0] // each, slab[-1] // each + 1)})
-        taken = taken.load()
-        size = {d: taken.sizes[d] for d in t.dims}
+    def _read(self, box: tuple[slice, ...], runs: NDArray[np.intp]) -> xr.Dataset:
+        """Columns of the runs in a box of the grid, along the dim ``row``."""
+        t, chosen = self.t, self.chosen
+        names = [*chosen.coords, *chosen.scalars, *chosen.traces, *chosen.lengths]
+        at = dict(zip(t.dims, box, strict=True))
+        taken = t.ds[list(dict.fromkeys(names))].isel(at, missing_dims="ignore").load()
+        size = {d: one.stop - one.start for d, one in at.items()}
         data: dict[str, Any] = {
-            "run": ("row", slab),
-            "design": ("row", self.split.design[slab]),
-            "failed": ("row", _label(t.outcome[slab], self.judged)),
-            "status": ("row", self._status(slab)),
+            "run": ("row", runs),
+            "design": ("row", self.split.design[runs]),
+            "failed": ("row", _label(t.outcome[runs], self.judged)),
+            "status": ("row", self.status[box].reshape(-1)),
         }
-        for name in map(str, dict.fromkeys([*names, *lengths])):
+        for name in map(str, dict.fromkeys(names)):
             one = taken[name]
             own = [str(d) for d in one.dims if d not in t.dims]
             lacking = {d: n for d, n in size.items() if d not in one.dims}
             wide = one.reset_coords(drop=True).expand_dims(lacking)
             values = wide.transpose(*t.dims, *own).values
-            data[name] = (("row", *own), values.reshape(len(slab), *values.shape[len(size) :]))
+            data[name] = (("row", *own), values.reshape(len(runs), *values.shape[len(size) :]))
         return xr.Dataset({n: (d, v, self._attrs(n)) for n, (d, v) in data.items()})
 
     def _attrs(self, name: str) -> dict[str, Any]:
         kept = self.t.ds[name].attrs if name in self.t.ds.variables else {}
         return {k: v for k, v in kept.items() if k in ("units", "long_name", "role", "length")}
 
-    def _status(self, slab: NDArray[np.intp]) -> NDArray[np.int8]:
-        ds = self.t.ds
-        if "status" not in ds:
-            return np.full(len(slab), int(Status.DONE), dtype=np.int8)
-        codes = ds["status"].transpose(*self.t.dims).values.reshape(-1)
-        return codes[slab].astype(np.int8)
-
     def _add(self, name: str, part: xr.Dataset, writers: dict[str, Any], parquet: Any) -> None:
-        pyarrow, _ = arrow()
-        for kind in part["status"].values:
-            told = self.counts.setdefault(name, {})
-            told[NAMES[int(kind)]] = told.get(NAMES[int(kind)], 0) + 1
-        for label, code in (("passing", 0.0), ("failing", 1.0)):
-            number = int((part["failed"].values == code).sum())
-            self.counts[name][label] = self.counts[name].get(label, 0) + number
-        frame = self._by_step(part) if self.steps else self._by_run(part)
-        self._remember(frame)
-        rows = pyarrow.Table.from_pandas(frame, preserve_index=False)
+        chosen = self.chosen
+        if chosen.steps:
+            columns = by_step(part, chosen.traces)
+        else:
+            columns = {str(n): one.values for n, one in part.items()}
+        bad = columns["status"] != Status.DONE
+        for text in [n for n in chosen.scalars if columns[n].dtype.kind in "OUT"]:
+            columns[text] = columns[text].astype(object)
+            columns[text][bad] = None
+        columns["status"] = np.array(NAMES, dtype=object)[columns["status"]]
+        self.card.add(name, part, columns)
         if name not in writers:
-            schema = described(rows.schema, self.columns, {"split": name})
+            said = {"split": name, "split_by": self.split.words}
+            schema = described(schema_of(columns), self.card.columns, said)
             writers[name] = parquet.ParquetWriter(
                 self.folder / "data" / f"{name}.parquet", schema, compression="zstd"
             )
-        writers[name].write_table(rows.cast(writers[name].schema))
+        writers[name].write_table(to_arrow(columns, writers[name].schema))
         self._to_zarr(name, part)
-        self.rows[name] += len(frame)
-
-    def _by_run(self, part: xr.Dataset) -> pd.DataFrame:
-        columns: dict[str, Any] = {}
-        for name, one in part.items():
-            values = one.values
-            if name == "status":
-                columns["status"] = np.array(NAMES, dtype=object)[values]
-            elif values.ndim == 1:
-                columns[str(name)] = values
-            else:
-                columns[str(name)] = list(values.reshape(len(values), -1))
-        return pd.DataFrame(columns)
-
-    def _by_step(self, part: xr.Dataset) -> pd.DataFrame:
-        """One row a step: all traces share their own dim, as far as each run reaches."""
-        traces = self.chosen.traces
-        lengths = np.zeros(part.sizes["row"], dtype=np.int64)
-        for name in traces:
-            said = part[name].attrs.get("length")
-            own = part[name].sizes[part[name].dims[1]]
-            reach = part[said].values if said in part else np.full(len(lengths), own)
-            lengths = np.maximum(lengths, np.nan_to_num(np.asarray(reach, float)).astype(np.int64))
-        of = np.repeat(np.arange(len(lengths)), lengths)
-        at = np.arange(len(of)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        frame = self._by_run(part.drop_vars(traces)).iloc[of].reset_index(drop=True)
-        frame.insert(1, "step", at)
-        for name in traces:
-            values = part[name].values.reshape(part.sizes["row"], part[name].shape[1], -1)
-            reaches = at < values.shape[1]
-            column = np.full(len(of), np.nan)
-            column[reaches] = values[of[reaches], at[reaches], 0]
-            frame[name] = column
-        return frame
-
-    def _remember(self, frame: pd.DataFrame) -> None:
-        """What columns there are, and their ranges."""
-        if not self.columns:
-            self.columns = columns_of(self.t.ds, frame, None)
-            words = {
-                "run": "number of the run, in C order over the sweep's dims",
-                "design": "number of the design; none is in two splits"
-                if self.split.left_out or "all designs" not in self.split.words
-                else "number of the design",
-                "step": "which entry of the traces",
-            }
-            for name, one in self.columns.items():
-                one["use"] = (
-                    "feature"
-                    if name in self.chosen.features
-                    else "target"
-                    if name in self.chosen.targets
-                    else "label"
-                )
-                if name in words:
-                    one |= {"description": words[name], "role": "run"}
-        for name in frame.columns:
-            values = frame[name]
-            if values.dtype.kind not in "biuf":
-                if values.dtype != object or not isinstance(values.iloc[0], np.ndarray):
-                    continue
-                numbers = np.concatenate(values.tolist()).astype(float)
-            else:
-                numbers = values.to_numpy().astype(float)
-            numbers = numbers[np.isfinite(numbers)]
-            if len(numbers):
-                low, high = self.ranges.get(name, [np.inf, -np.inf])
-                self.ranges[name] = [
-                    min(low, float(numbers.min())),
-                    max(high, float(numbers.max())),
-                ]
 
     def _to_zarr(self, name: str, part: xr.Dataset) -> None:
-        store, there = self.folder / "data.zarr", self.rows[name] > 0
+        store = self.folder / "data.zarr"
         part = part.drop_encoding()
         for key, one in part.variables.items():
             if one.dtype.kind in "OU":
                 part[key] = one.astype(np.dtypes.StringDType())
         codes = {"flag_values": list(range(len(NAMES))), "flag_meanings": " ".join(NAMES)}
         part["status"].attrs = codes
-        if there:
+        if name in self.zarr:
             part.to_zarr(store, group=name, append_dim="row", consolidated=False)
             return
+        self.zarr.add(name)
         chunks = {str(k): {"chunks": (4096, *one.shape[1:])} for k, one in part.variables.items()}
         part.to_zarr(store, group=name, mode="w", encoding=chunks, consolidated=False)
-
-    def card(self, said: Mapping[str, Any], requirements: Any) -> str:
-        """The data card, in Markdown, with the front matter that dataset hubs read."""
-        there = [name for name in SPLITS if self.rows[name]]
-        files = "".join(f"  - split: {n}\n    path: data/{n}.parquet\n" for n in there)
-        lines = [
-            "---",
-            "configs:",
-            "- config_name: default",
-            "  data_files:",
-            files.rstrip(),
-            "---",
-        ]
-        title = said.get("name") or "simulation sweep"
-        what = "one row a step of a run" if self.steps else "one row a run"
-        lines += [
-            f"# Runs of {title}",
-            "",
-            f"Simulated runs, {what}. How they were split: "
-            f"{self.split.words}. Runs of one point differ by their random numbers alone and "
-            "are never in two splits.",
-            "",
-            *self._counts(there),
-            "",
-            *self._columns(),
-        ]
-        lines += ["", "## Where it comes from", ""]
-        lines += [f"- {one}" for one in _origin(said)]
-        try:
-            wanted = [one.text for one in requirements_of(self.t.ds, requirements)]
-        except ValueError:
-            wanted = []
-        if wanted:
-            lines.append(f"- `failed` is 1 where one of these does not hold: {_codes(wanted)}")
-        lines += [
-            "- failing and errored runs are in; of errored runs targets and `failed` are empty",
-            f"- {int((self.split.of < 0).sum()):,} of {self.t.n:,} runs are not in: pending, "
-            f"skipped, or ({self.split.left_out:,}) left out to keep designs apart",
-            "", "## Reading it", "", "```python", "import pandas as pd, xarray as xr",
-            'train = pd.read_parquet("data/train.parquet")',
-            'train = xr.open_zarr("data.zarr", group="train", consolidated=False)',
-            'datasets.load_dataset("parquet", data_files={"train": "data/train.parquet"})',
-            "```", "",
-        ]  # fmt: skip
-        return "\n".join(lines)
-
-    def _counts(self, there: Sequence[str]) -> list[str]:
-        kinds = list(dict.fromkeys(k for name in there for k in self.counts[name]))
-        head = "| split | rows | " + " | ".join(kinds) + " |"
-        rows = [
-            f"| {n} | {self.rows[n]:,} | "
-            + " | ".join(f"{self.counts[n].get(k, 0):,}" for k in kinds)
-            + " |"
-            for n in there
-        ]
-        return [head, "| --- " * (len(kinds) + 2) + "|", *rows]
-
-    def _columns(self) -> list[str]:
-        rows = []
-        for name, one in self.columns.items():
-            low, high = self.ranges.get(name, ("", ""))
-            span = f"{low:.6g} to {high:.6g}" if name in self.ranges else ""
-            cells = (f"`{name}`", one["use"], one.get("units", ""), one["dtype"], span)
-            rows.append("| " + " | ".join(map(_cell, (*cells, one.get("description", "")))) + " |")
-        return ["| column | use | units | type | range | what it is |", "| --- " * 6 + "|", *rows]
-
-
-def _cell(text: Any) -> str:
-    return str(text).replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def _codes(texts: Sequence[str]) -> str:
-    return ", ".join(f"`{text}`" for text in texts)
 
 
 def _label(outcome: NDArray[np.int8], judged: bool) -> NDArray[np.float64]:
@@ -453,18 +346,3 @@ def _label(outcome: NDArray[np.int8], judged: bool) -> NDArray[np.float64]:
     if judged:
         label[outcome == PASSED], label[outcome == FAILED] = 0.0, 1.0
     return label
-
-
-def _origin(said: Mapping[str, Any]) -> list[str]:
-    """Seeds, code identity and packages, as the store tells."""
-    if not said:
-        return ["the Dataset does not say what made it"]
-    lines = []
-    if "entropy" in said:
-        drawn = "random numbers follow from each run's parameter values"
-        lines.append(f"{drawn}, entropy {said['entropy']}, streams {said.get('streams')}")
-    for number, one in enumerate(said.get("codes", ())):
-        lines.append(f"code {number}: identity `{one['identity']['digest']}`")
-    if said.get("environment"):
-        lines.append(", ".join(f"{k} {v}" for k, v in said["environment"].items()))
-    return lines or [f"declaration: {json.dumps(dict(said))[:200]}"]

@@ -121,6 +121,18 @@ def test_a_function_may_give_an_output_dims_of_its_own(store: str) -> None:
     )
 
 
+@pytest.mark.parametrize("over", ["b", ["a", "b"]])
+def test_a_mean_over_runs_is_stored_with_each_that_it_holds_for(
+    store: str, over: str | list[str]
+) -> None:
+    fill(store)
+    ds = sk.derive(store, "level", lambda ds: ds["y"].mean(over)).load()
+    done = ds["status"] == Status.DONE
+    expected = ds["y"].mean(over).broadcast_like(ds["y"]).transpose(*ds["y"].dims)
+    assert ds["level"].dims == ds["y"].dims
+    np.testing.assert_array_equal(ds["level"].where(done), expected.where(done))
+
+
 def test_unfinished_runs_have_no_derived_value(store: str) -> None:
     fill(store)
     ds = sk.derive(store, "twice", "2 * y").load()

@@ -361,6 +361,43 @@ def test_what_is_wrong_with_a_command_is_told_before_the_first_run(tmp_path: Pat
         sk.command("echo", outputs=outputs, templates={"../x": "a"})
 
 
+def test_two_files_of_one_place_in_the_folder_of_a_run_are_refused(tmp_path: Path) -> None:
+    outputs = sk.from_stdout("(x)")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.dat").write_text(name)
+    first, second = tmp_path / "a" / "x.dat", tmp_path / "b" / "x.dat"
+    with pytest.raises(ValueError, match=r"a/x.dat' and '.*b/x.dat' of a command are both 'x.dat'"):
+        sk.command("cat x.dat", outputs=outputs, inputs=[first, second])
+    with pytest.raises(ValueError, match=r"template './x.dat' and input '.*a/x.dat' of a command"):
+        sk.command("cat x.dat", outputs=outputs, inputs=[first], templates={"./x.dat": "x"})
+    sk.command("cat x.dat", outputs=outputs, inputs=[first, first], templates={"y.dat": "x"})
+
+
+def test_exit_codes_and_variables_that_no_program_has_are_refused() -> None:
+    outputs = sk.from_stdout("(x)")
+    with pytest.raises(ValueError, match="ok_codes is empty, so that no run could go well"):
+        sk.command("echo", outputs=outputs, ok_codes=[])
+    with pytest.raises(TypeError, match="env of a command is 'A=B'; give a mapping, as in"):
+        sk.command("echo", outputs=outputs, env="A=B")  # type: ignore[arg-type]
+    for name in ("A=B", "", "A\0"):
+        with pytest.raises(ValueError, match="has no name that a system takes; give its name and"):
+            sk.command("echo", outputs=outputs, env={name: "x"})
+
+
+def test_columns_of_one_name_are_not_told_apart_and_said_so(store: str) -> None:
+    text = ["sh", "-c", "printf 'x,y,x\\n{a},2,3\\n' > t.csv"]
+    simulator = sk.command(text, outputs=sk.from_csv("t.csv"))
+    ds = run(simulator, sk.grid(a=[1]), store)
+    assert ds["error"].item().endswith(
+        "output file 't.csv' has 2 columns 'x'; their names tell them apart, so give each its own"
+    )
+    one = sk.command(text, outputs={"u": sk.from_csv("t.csv", "x")})
+    assert "has 2 columns 'x'" in run(one, sk.grid(a=[1]), f"{store}2")["error"].item()
+    other = sk.command(text, outputs={"u": sk.from_csv("t.csv", "y")})
+    assert run(other, sk.grid(a=[1]), f"{store}3")["u"].item() == 2
+
+
 def test_a_command_can_be_called_by_hand() -> None:
     simulator = sk.command("echo y={a}", outputs={"y": sk.from_stdout(r"y=(\S+)")})
     assert simulator(a=3) == {"y": 3.0}

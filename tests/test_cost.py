@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sweepkit as sk
-from sweepkit.cost import Cost, Costs, declared_seconds
+from sweepkit.cost import Cost, Costs
+from sweepkit.declared import declared_seconds
 
 GRID = sk.grid(
     size=np.linspace(1, 10, 12), order=[1, 2, 3, 4], solver=["lu", "qr", "svd"], replicates=5
@@ -77,7 +78,6 @@ def test_learning_in_parts_is_learning_at_once(cuts: list[int]) -> None:
     for some in np.split(ALL, sorted(set(cuts))):
         parts = parts.after(some, seconds[some])
     np.testing.assert_allclose(parts.expected(ALL[:9]), whole.expected(ALL[:9]))
-    assert parts.moments.nbytes < 10_000
 
 
 def test_costs_without_a_pattern_are_not_said_to_vary() -> None:
@@ -102,6 +102,42 @@ def test_values_without_a_spread_tell_nothing_and_warn_of_nothing(
         costs = costs.after(np.arange(4), np.array([1.0, 2.0, 1.0, 2.0]))
         assert np.isfinite(costs.expected(np.arange(4))).all()
     assert not recwarn.list
+
+
+def test_runs_that_are_next_to_free_do_not_raise_the_costs_of_the_others() -> None:
+    grid = sk.grid(a=range(100))
+    for free in ([0], [0, 50], [0, 1, 2]):
+        seconds = np.full(100, 0.05)
+        seconds[free] = 1e-6
+        pilot = np.unique([*free, *range(0, 100, 7)])
+        costs = Costs.of(grid).after(pilot, seconds[pilot])
+        assert costs.total(np.arange(100)).seconds == pytest.approx(5, rel=0.25)
+        if len(free) < 3:  # three in a row are a pattern
+            assert (costs.bound(np.arange(10, 100)) < 0.3).all()
+
+
+def test_costs_over_nine_decades_are_learnt() -> None:
+    grid = sk.grid(decade=np.linspace(-6, 3, 28), other=range(10))
+    at = grid.columns(grid.index(np.arange(grid.size)))
+    seconds = 10 ** at["decade"] * (1 + at["other"] / 50)
+    pilot = np.random.default_rng(0).permutation(grid.size)[:16]
+    costs = Costs.of(grid).after(pilot, seconds[pilot])
+    total = costs.total(np.arange(grid.size))
+    assert total.seconds == pytest.approx(seconds.sum(), rel=0.35)
+    assert abs(total.seconds - seconds.sum()) < total.error
+    assert np.median(np.abs(np.log(costs.expected(np.arange(grid.size)) / seconds))) < 0.3
+
+
+def test_of_many_runs_some_are_kept_whatever_the_batches() -> None:
+    runs = np.tile(ALL, 8)
+    seconds = np.tile(truth(), 8)
+    whole = Costs.of(GRID).after(runs, seconds)
+    parts = Costs.of(GRID)
+    for at in range(0, len(runs), 77):
+        parts = parts.after(runs[at : at + 77], seconds[at : at + 77])
+    np.testing.assert_array_equal(parts.kept, whole.kept)
+    assert len(whole.kept) <= 1024
+    assert whole.count == len(runs)
 
 
 # --- declared ---
@@ -158,7 +194,22 @@ def test_a_function_is_given_arrays_if_that_gives_the_same() -> None:
         (lambda height: 1.0, TypeError, "cost needs 'height', which is no parameter"),
         (lambda size: -size, ValueError, r"cost gave -1.0 s for the run at size=1.0"),
         (lambda size: math.nan, ValueError, "cost gave nan s"),
-        (lambda size: "long", TypeError, "cost gave 'long'; a cost is a number of seconds"),
+        (lambda size: "long", TypeError, "cost gave 'long' for the run at size=1.0; a cost is"),
+        (lambda size: None, TypeError, "cost gave None for the run at size=1.0"),
+        (lambda size: [1.0, 2.0], TypeError, r"cost gave \[1.0, 2.0\] for the run at"),
+        (
+            lambda order: 1 / (order - 3),
+            ValueError,
+            "cost raised ZeroDivisionError: .*, for the run at order=3",
+        ),
+        (
+            lambda order: {1: 1.0, 2: 1.0, 3: 1.0}[order],
+            ValueError,
+            "cost raised KeyError: 4, for the run at order=4; give a function",
+        ),
+        (lambda order: math.nan if order == 3 else 1.0, ValueError, "nan s for the run at order=3"),
+        (1e300, ValueError, "cost is 1e.300; give the seconds .* at most 1e.10"),
+        (lambda size: 10**400, TypeError, "cost gave 1000"),
     ],
 )
 def test_a_cost_that_does_not_fit_is_refused_when_it_is_declared(

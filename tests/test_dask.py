@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import sweepkit as sk
+from sweepkit.views.progress import sentence
 from tests.conftest import Start
 from tests.contracts import ExecutorContract
 
@@ -122,9 +123,7 @@ def dangerous(a: int) -> float:
 def test_runs_that_die_or_hang_are_convicted_alone(client: Any, tmp_path: Path) -> None:
     sweep = sk.Sweep(dangerous, sk.grid(a=range(40)))
     pids = client.run(os.getpid)
-    ds = sk.run(
-        sweep, tmp_path / "s.zarr", executor=sk.DaskExecutor(client), timeout=2.0, **QUIET
-    )
+    ds = sk.run(sweep, tmp_path / "s.zarr", executor=sk.DaskExecutor(client), timeout=2.0, **QUIET)
     bad = sk.runs(ds)[lambda table: table["status"] != "done"]
     assert dict(zip(bad["a"], bad["status"], strict=True)) == {
         7: "crashed",
@@ -235,9 +234,11 @@ def test_a_cluster_that_grows_and_shrinks_loses_nothing(tmp_path: Path) -> None:
         cluster.adapt(minimum=0, maximum=2, interval="100ms")
         with distributed.Client(cluster, set_as_default=False) as client:
             scaled = False
+            said: list[str] = []
 
             def shrink(progress: sk.Progress) -> None:
                 nonlocal scaled
+                said.append(sentence(progress))
                 if not scaled and progress.counts.get("done", 0) > 20:
                     scaled = True
                     client.retire_workers(n=1)
@@ -247,6 +248,8 @@ def test_a_cluster_that_grows_and_shrinks_loses_nothing(tmp_path: Path) -> None:
             ds = sk.run(sweep, tmp_path / "s.zarr", executor=executor, progress=shrink)
     assert (ds["status"] == 1).all()
     assert ds["result"].values.tolist() == [float(a) for a in range(120)]
+    waited = "0 of 120 runs (0%), waiting for a worker to join the dask scheduler"
+    assert waited in said
 
 
 def test_an_active_joblib_configuration_for_dask_is_honoured(client: Any, tmp_path: Path) -> None:
@@ -315,9 +318,7 @@ if __name__ == "__main__":
 """
 
 
-def test_nothing_computes_on_for_a_killed_driver(
-    start: Start, client: Any, tmp_path: Path
-) -> None:
+def test_nothing_computes_on_for_a_killed_driver(start: Start, client: Any, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     process = start(DRIVER, client.scheduler.address, alive)
     wait_for(lambda: alive.exists() and alive.stat().st_size > 3, 30)

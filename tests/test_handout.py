@@ -15,7 +15,8 @@ from sweepkit import format1
 from sweepkit.cost import Costs
 from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.plan import coarse_runs
-from sweepkit.run import Session, Settings
+from sweepkit.run import Session
+from sweepkit.settings import Settings
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
 from sweepkit.views.progress import silent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import sweepkit as sk
+from sweepkit import inputs
+from sweepkit.inputs import InputFile
 from sweepkit.status import Status
 
 BACKENDS = ("loky", "threading", "sequential")
@@ -31,6 +34,56 @@ def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.xml"
     path.write_text("<pole/>")
     return path
+
+
+def changed(path: Path, text: str) -> None:
+    path.write_text(text)
+    os.utime(path, (1e9, 1e9))
+
+
+def test_a_file_changed_at_one_size_and_time_is_seen(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for number in range(8):
+        changed(model, str(number))
+        seen.append(InputFile(str(model)).digest)
+    assert len(set(seen)) == 8
+    monkeypatch.setattr(inputs, "SETTLED", -math.inf)  # as if it had been left alone before
+    assert InputFile(str(model)).digest == seen[-1]
+    before = model.stat().st_ctime_ns
+    while model.stat().st_ctime_ns == before:
+        changed(model, "0")
+    assert InputFile(str(model)).digest == seen[0]
+
+
+def test_runs_of_a_file_changed_at_one_size_and_time_are_stale(store: str, model: Path) -> None:
+    def first(a: int, model: str) -> str:
+        return Path(model).read_text()[0]
+
+    changed(model, "aaa")
+    assert run(sk.Sweep(first, sk.grid(a=[1]), inputs={"model": model}), store)["result"] == "a"
+    changed(model, "bbb")
+    more = sk.Sweep(first, sk.grid(a=[1, 2]), inputs={"model": model})
+    with pytest.raises(sk.StaleCodeError, match="input 'model' changed"):
+        run(more, store)
+    assert run(more, store, stale="rerun")["result"].values.tolist() == ["b", "b"]
+
+
+def test_a_file_left_alone_is_read_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    usual = inputs._content_digest
+
+    def counted(path: str) -> str:
+        read.append(path)
+        return usual(path)
+
+    monkeypatch.setattr(inputs, "_content_digest", counted)
+    InputFile(str(model)).digest, InputFile(str(model)).digest
+    assert len(read) == 2  # it was made just now: it might change within a tick
+    monkeypatch.setattr(inputs, "SETTLED", -math.inf)
+    InputFile(str(model)).digest, InputFile(str(model)).digest
+    assert len(read) == 3
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -121,14 +121,34 @@ def test_it_is_paused_and_its_workers_are_let_go_and_resumed(store: str) -> None
     job.pause()
     told.wait(lambda now: now.state == "paused")
     told.wait(lambda _: not workers())
-    still = job.progress.finished
+    told.wait(lambda now: now.state == "paused")  # it has seen that they are gone
+    still, held = job.progress.finished, job.session.course.meter.core_seconds
     assert still < 120
     told.wait(lambda _: done(job.dataset) == still)  # all of it is on disk
+    assert held == job.session.course.meter.core_seconds > 0
     assert told.wait(lambda now: now.state == "paused").finished == still
     assert not job.wait(0)
     job.resume()
     assert (job.result(LIMIT)["result"] == 2 * job.dataset["a"]).all()
     assert told.states == ["queued", "held", "running", "paused", "running", "collecting", "done"]
+
+
+def test_a_pause_is_not_metered_and_takes_nothing_of_the_duration(store: str) -> None:
+    told = Told()
+    job = started(store, request=sk.Request(duration=1), progress=told)
+    told.wait(lambda now: now.finished >= 4)
+    job.pause()
+    told.wait(lambda now: now.state == "paused")
+    paused, meter = time.monotonic(), job.session.course.meter
+    told.wait(lambda _: sk.receipt(store).records[-1]["state"] == "paused")
+    held = meter.core_seconds
+    told.wait(lambda _: time.monotonic() > paused + 1)
+    assert (job.state, meter.core_seconds) == ("paused", held)
+    still = job.progress.finished
+    job.resume()
+    assert still < done(job.result(LIMIT)) < 1000
+    assert "the duration of 1 s" in job.progress.note
+    assert sk.receipt(store).held_seconds == pytest.approx(2, rel=0.3)
 
 
 def workers() -> list[psutil.Process]:

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from tests.test_job import LIMIT, Told, workers
 
 def slow(a: int) -> int:
     time.sleep(0.02)
+    return 2 * a
+
+
+def doubled(a: int) -> int:
     return 2 * a
 
 
@@ -198,12 +203,68 @@ def test_leaving_by_an_error_cancels_the_jobs_and_a_closed_pool_takes_none(tmp_p
         pool.start(sweep(slow, 2), tmp_path / "b.zarr")
 
 
-@pytest.mark.parametrize("weight", [0, -1.0, math.inf, math.nan])
-def test_a_weight_that_gives_no_share_is_refused(
-    pool: sk.Pool, tmp_path: Path, weight: float
+@pytest.mark.parametrize(
+    ("option", "match"),
+    [
+        ({"weight": 0}, "weight is 0; give a number between 1e-06 and 1e.06"),
+        ({"weight": -1.0}, "weight is -1.0; give"),
+        ({"weight": math.inf}, "weight is inf; give"),
+        ({"weight": math.nan}, "weight is nan; give"),
+        ({"weight": 1e-300}, "weight is 1e-300; give"),
+        ({"weight": "2"}, "weight is '2'; give a number"),
+        ({"weight": True}, "weight is True; give a number"),
+        ({"priority": "high"}, "priority is 'high'; give a whole number"),
+        ({"priority": math.nan}, "priority is nan; give a whole number"),
+        ({"priority": 0.5}, "priority is 0.5; give a whole number"),
+        ({"priority": 2**70}, "priority is 1180591620717411303424; give a whole number between"),
+        ({"deadline": -1}, "deadline is -1; give seconds above 0"),
+        ({"deadline": math.nan}, "deadline is nan; give seconds above 0"),
+        ({"deadline": "soon"}, "deadline is 'soon'; give a time of day"),
+        ({"deadline": "2020-01-01"}, "deadline '2020-01-01' is past"),
+        ({"deadline": [1]}, r"deadline is \[1\]; give a time of day"),
+    ],
+)
+def test_what_a_policy_could_not_weigh_is_refused_when_a_job_is_started(
+    tmp_path: Path, option: dict[str, Any], match: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"weight is .*; give a number above 0"):
-        pool.start(sweep(slow, 2), tmp_path / "a.zarr", weight=weight)
+    pool = sk.Pool(n_jobs=1, backend="sequential")
+    with pytest.raises((TypeError, ValueError), match=match):
+        pool.start(sweep(slow, 2), tmp_path / "a.zarr", **option)
+    assert pool.jobs == ()
+    assert not (tmp_path / "a.zarr").exists()
+
+
+def test_weights_and_deadlines_of_all_kinds_are_taken(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    with sk.Pool(n_jobs=2, backend="threading") as pool:
+        for number, option in enumerate(
+            (
+                {"weight": 1e-6, "priority": np.int64(-3)},
+                {"weight": np.float32(1e6), "deadline": "2 h"},
+                {"weight": 2, "deadline": timedelta(minutes=1)},
+                {"deadline": 60},
+            )
+        ):
+            pool.start(sweep(doubled, 4), tmp_path / f"{number}.zarr", **option)  # type: ignore[arg-type]
+    assert [job.state for job in pool.jobs] == ["done"] * 4
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("policy", "match"),
+    [
+        ("fair", "policy is 'fair'; give a function of a Standing"),
+        (lambda jobs: 2, "the policy returned 2 for 2 jobs; return the position"),
+        (lambda jobs: 0.0, "the policy returned 0.0 for 2 jobs"),
+        (lambda jobs: None, "the policy returned None for 2 jobs"),
+        (lambda jobs: True, "the policy returned True for 2 jobs"),
+        (lambda: 0, "takes 0 positional arguments"),
+    ],
+)
+def test_a_policy_that_names_no_job_is_refused_by_the_pool(policy: Any, match: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=match):
+        sk.Pool(n_jobs=1, policy=policy)
 
 
 def test_options_of_compute_belong_to_the_pool(pool: sk.Pool, tmp_path: Path) -> None:

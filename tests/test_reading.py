@@ -332,11 +332,11 @@ def test_a_dataset_opened_before_the_store_was_made_anew_says_so(store: str, ane
 WRITER = """
 import os, sys
 import sweepkit as sk
-import sweepkit.run
+import sweepkit.intake
 from sweepkit import format1
 
 format1.BLOCK_RUNS = 64
-sys.modules["sweepkit.run"].SLOW = -1.0
+sweepkit.intake.SLOW = -1.0
 
 def simulate(a, b):
     with open("fifo", "w") as file:

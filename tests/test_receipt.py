@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -94,20 +95,37 @@ def test_a_receipt_is_shown_as_text_and_escaped_html(tmp_path: Path) -> None:
 
 def test_the_meter_runs_only_while_compute_is_held() -> None:
     meter = Meter()
-    assert meter.seconds == 0
-    meter.stop()
-    assert meter.seconds == 0
-    meter.start()
+    meter.hold(0)
+    assert meter.seconds == meter.core_seconds == 0
+    meter.hold(2)
     time.sleep(0.02)
-    meter.start()
-    meter.stop()
+    meter.hold(2)
+    meter.hold(0)
     first = meter.seconds
     assert 0.02 <= first < 1
+    assert meter.core_seconds == pytest.approx(2 * first)
     time.sleep(0.02)
     assert meter.seconds == first
-    meter.start()
-    meter.stop()
+    meter.hold(1)
+    meter.hold(0)
     assert first <= meter.seconds < first + 0.02
+
+
+def test_a_receipt_tells_who_ran_it_and_where(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
+    grid = sk.grid(a=[1, 2])
+    options: dict[str, Any] = {"backend": "sequential", "progress": False}
+    sk.run(sk.Sweep(lambda a: a, grid), store, **options)
+    (row,) = sk.receipt(store).sessions.to_dict("records")
+    assert (row["user"], row["host"]) == ("ada", socket.gethostname())
+    assert f"by ada on {socket.gethostname()}" in repr(sk.receipt(store))
+
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    sk.run(sk.Sweep(lambda a: a, sk.grid(a=[1, 2, 3])), store, **options)
+    assert sk.receipt(store).sessions["user"].tolist() == ["ada", ""]
 
 
 def test_time_before_compute_is_held_is_queued_and_not_metered(store: str) -> None:

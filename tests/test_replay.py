@@ -190,3 +190,66 @@ def test_a_dataset_of_another_source_is_replayed_without_its_code() -> None:
     again = sk.replay(made, ds, 1)
     assert again.differs == ("y: 4.0 here, 5.0 stored",)
     assert "not known" in again.code
+
+
+def test_a_vectorized_run_gets_arrays_of_one_entry_and_its_own_draws(tmp_path: Path) -> None:
+    @sk.vectorized
+    def walks(gain: Any, plant: Any, rng: Any, seed: Any) -> dict[str, Any]:
+        drawn = np.array([one.normal(size=3) for one in rng])
+        scale = np.array([one.gain for one in plant])
+        return {
+            "peak": gain * scale * drawn.max(axis=1),
+            "seen": seed,
+            "trace": drawn[:, :2],
+            "trace_length": np.full(len(gain), 2),
+        }
+
+    grid = sk.grid(gain=[-1.0, 0.5], plant={"light": Plant(1.0), "heavy": Plant(3.0)}, replicates=2)
+    sweep = sk.Sweep(walks, grid, outputs={"trace": sk.output(dims="step", size=3, pad=True)})
+    ds = sk.run(sweep, tmp_path / "s.zarr", **QUIET)
+    for run in range(grid.size):
+        again = sk.replay(sweep, ds, run)
+        assert again.reproduced, again
+        assert again.result["seen"].shape == (1,)
+    bad = sk.Sweep(sk.vectorized(lambda gain: 1.0), sk.grid(gain=[-1.0, 0.5]))
+    stored = sk.run(bad, tmp_path / "b.zarr", **QUIET)
+    with pytest.raises(ValueError, match="is one value, but the batch has 1 run; a vectorized"):
+        sk.replay(bad, stored, 0)
+
+
+def test_a_run_gets_its_inputs_and_what_is_set_up(tmp_path: Path) -> None:
+    (tmp_path / "model.txt").write_text("abc")
+
+    def simulate(a: int, model: str, table: Any, offset: int) -> dict[str, float]:
+        return {"y": a + len(Path(model).read_text()) + float(table.sum()) + offset}
+
+    sweep = sk.Sweep(
+        simulate,
+        sk.grid(a=[1, 2]),
+        inputs={"model": tmp_path / "model.txt", "table": np.ones(3)},
+        setup={"offset": lambda model: len(model)},
+    )
+    there = sk.Sweep(
+        simulate,
+        sk.grid(a=[1, 2]),
+        inputs={"model": tmp_path / "model.txt", "table": np.ones(3)},
+        setup={"offset": lambda: 7},
+    )
+    ds = sk.run(there, tmp_path / "s.zarr", **QUIET)
+    assert sk.replay(there, ds, 1).reproduced
+    assert float(sk.replay(sweep, ds, 1).outputs["y"]) > 2 + 3 + 3
+
+
+def test_a_command_that_keeps_files_leaves_none_behind_when_it_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = sk.command(
+        ["sh", "-c", "echo {a} > kept.txt; echo y={a}"],
+        outputs={"y": sk.from_stdout(r"y=(\S+)")},
+        keep="*.txt",
+    )
+    sweep = sk.Sweep(command, sk.grid(a=[1, 2]))
+    ds = sk.run(sweep, "s.zarr", **QUIET)
+    assert sk.replay(sweep, ds, 1).reproduced
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["s.zarr", "s.zarr.sweepkit"]

@@ -68,6 +68,35 @@ def test_bad_requests_are_refused() -> None:
         sk.Request(duration=-1)
 
 
+@pytest.mark.parametrize("deadline", ["1e9 h", "1e999 h", timedelta.max])
+def test_a_deadline_beyond_the_calendar_is_refused(deadline: Any) -> None:
+    with pytest.raises(ValueError, match="further off than a calendar reaches; give an earlier"):
+        sk.Request(deadline=deadline)
+
+
+@pytest.mark.parametrize("span", [1e300, 10**400, float("inf"), float("nan"), "1e30 h"])
+def test_a_limit_without_end_is_refused(span: Any) -> None:
+    with pytest.raises(ValueError, match=r"duration is .*of at most 1e.15 s"):
+        sk.Request(duration=span)
+    with pytest.raises(ValueError, match=r"budget is .*of at most 1e.15 core-seconds"):
+        sk.Request(budget=span)
+
+
+def test_a_deadline_that_passed_since_is_told_before_a_store_is_made(store: str) -> None:
+    request = sk.Request(deadline=timedelta(seconds=0.02))
+    threading.Event().wait(0.03)
+    sweep = sk.Sweep(lambda a: a, sk.grid(a=[1, 2]))
+    with pytest.raises(ValueError, match=r"deadline of the request, .*, is past, and 2 runs are"):
+        sk.run(sweep, store, request=request, **THREADS)
+    assert not Path(store).exists()
+    job = sk.start(sweep, store, request=request, backend="threading")
+    assert job.wait(20)
+    assert "is past, and 2 runs are pending; give a later one" in job.error
+    assert not Path(store).exists()
+    sk.run(sweep, store, **THREADS)
+    assert counted(sk.run(sweep, store, request=request, **THREADS)) == 2  # nothing is left to do
+
+
 def test_a_request_that_contradicts_the_call_is_refused(store: str) -> None:
     sweep = sk.Sweep(napping, GRID)
     with pytest.raises(ValueError, match="asks for 2 workers, and the call for 3"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,8 +32,18 @@ class Cells:
     at_points: bool
 
 
-def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
-    """The cells of a result by these parameters, or by design where none are named."""
+def cells(
+    t: Table, by: Sequence[str] | None, *, bins: int = 20, coarse: Mapping[str, int] | None = None
+) -> Cells:
+    """The cells of a result by these parameters, or by design where none are named.
+
+    Values that hardly repeat are taken in `bins`, those of parameters in `coarse` in as many as
+    that says.
+    """
+
+    def binned(name: str) -> Coded:
+        return t[name].coarser((coarse or {}).get(name, bins))
+
     parts: list[tuple[Codes, int]] = []
     dims: list[str] = []
     coords: dict[str, xr.DataArray] = {}
@@ -57,7 +67,7 @@ def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
                 fixed.append(dim)
     else:
         for name in by:
-            p = t[name].coarser(bins)
+            p = binned(name)
             parts.append((p.codes, p.n))
             dims.append(p.name)
             coords[p.name] = _coordinate(p, t)
@@ -65,7 +75,7 @@ def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
             own = [p for p in t.parameters if dim in p.dims and p.role != "replicate"]
             own = own or [p for p in t.parameters if dim in p.dims]
             axis = t.axes[t.dims.index(dim)]
-            told = all(p.name in by and t[p.name].coarser(bins) is p for p in own)
+            told = all(p.name in by and binned(p.name) is p for p in own)
             if (own and told) or (axis is not None and axis.name in by):
                 fixed.append(dim)
     shape = tuple(n for _, n in parts)
@@ -83,7 +93,7 @@ def cells(t: Table, by: Sequence[str] | None, *, bins: int = 20) -> Cells:
         coords=coords,
         fixed=tuple(fixed),
         by_replicate=by is not None and any(t[name].role == "replicate" for name in by),
-        along=t.design if by is None else tuple(t[name].coarser(bins) for name in by),
+        along=t.design if by is None else tuple(binned(name) for name in by),
         at_points=by is None,
     )
 

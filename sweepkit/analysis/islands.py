@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sweepkit.analysis.coding import Coded, Floats, shown
 from sweepkit.analysis.outcomes import FAILED, PASSED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.reasons import check_share, whole_number
-from sweepkit.analysis.table import Table, axis_codes, table, varied
+from sweepkit.analysis.table import Table, axis_codes, run_coords, table, varied
 
 __all__ = ["islands"]
 
@@ -253,20 +253,19 @@ def _described(
             touches[k] += [f"{p.name} high"] if high[k, j] >= ends[1] else []
     own = {"units": "1"}
     note = f"{unknown} runs are unknown and connect nothing" if unknown else ""
-    coords = {
-        str(name): array
-        for name, array in t.ds.coords.items()
-        if array.dims and set(array.dims) <= set(t.dims)
+    variables: dict[str, Any] = {
+        "size": ("island", size, {**own, "long_name": "failing points"}),
+        "share_of_failures": ("island", size / max(int(size.sum()), 1), own),
+        "bounds": ("island", _texts([", ".join(x) for x in texts])),
+        "touches": ("island", _texts([", ".join(x) for x in touches])),
+        "low": (("island", "parameter"), low),
+        "high": (("island", "parameter"), high),
     }
+    dims, coords = run_coords(t, {"label", "island", "parameter", *variables})
     return xr.Dataset(
         {
-            "label": (t.dims, label_of_run.reshape(t.shape), {"long_name": "island, 0 is none"}),
-            "size": ("island", size, {**own, "long_name": "failing points"}),
-            "share_of_failures": ("island", size / max(int(size.sum()), 1), own),
-            "bounds": ("island", _texts([", ".join(x) for x in texts])),
-            "touches": ("island", _texts([", ".join(x) for x in touches])),
-            "low": (("island", "parameter"), low),
-            "high": (("island", "parameter"), high),
+            "label": (dims, label_of_run.reshape(t.shape), {"long_name": "island, 0 is none"}),
+            **variables,
         },
         coords={
             **coords,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sweepkit.analysis.coding import shown
 from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, Failed, UnanswerableError
-from sweepkit.analysis.table import Table, table, varied
+from sweepkit.analysis.table import Table, run_coords, table, varied
 from sweepkit.status import NAMES
 
 __all__ = ["kinds"]
@@ -230,24 +230,23 @@ def _dataset(
         array[:] = list(values)
         return array
 
-    coords = {
-        str(name): array
-        for name, array in t.ds.coords.items()
-        if array.dims and set(array.dims) <= set(t.dims)
+    variables: dict[str, Any] = {
+        "family": ("kind", texts(at["family"])),
+        "template": ("kind", texts(at["template"])),
+        "frame": ("kind", texts(at["frame"])),
+        "count": ("kind", number, {**own, "long_name": "runs"}),
+        "share": ("kind", number / max(int(number.sum()), 1), own),
+        "first_run": ("kind", first),
+        "first_point": ("kind", texts(points)),
+        "example": ("kind", texts(examples)),
+        "where": ("kind", texts([text for text, _ in where])),
+        "lift": ("kind", np.array([lift for _, lift in where], dtype=np.float64), own),
     }
+    dims, coords = run_coords(t, {"label", "kind", *variables})
     return xr.Dataset(
         {
-            "label": (t.dims, label.reshape(t.shape), {"long_name": "kind, 0 is none"}),
-            "family": ("kind", texts(at["family"])),
-            "template": ("kind", texts(at["template"])),
-            "frame": ("kind", texts(at["frame"])),
-            "count": ("kind", number, {**own, "long_name": "runs"}),
-            "share": ("kind", number / max(int(number.sum()), 1), own),
-            "first_run": ("kind", first),
-            "first_point": ("kind", texts(points)),
-            "example": ("kind", texts(examples)),
-            "where": ("kind", texts([text for text, _ in where])),
-            "lift": ("kind", np.array([lift for _, lift in where], dtype=np.float64), own),
+            "label": (dims, label.reshape(t.shape), {"long_name": "kind, 0 is none"}),
+            **variables,
         },
         coords={**coords, "kind": np.arange(1, len(number) + 1)},
         attrs={

@@ -57,6 +57,7 @@ __all__ = [
     "boundary_of",
     "dim_codes",
     "passed_and_failed",
+    "run_coords",
     "spread",
     "spread_over",
     "table",
@@ -485,3 +486,23 @@ def passed_and_failed(t: Table, errors: Errors = "apart", *, least: int = 1) -> 
             "many of the other kind, for anything to tell them apart"
         )
     return outcome
+
+
+def run_coords(t: Table, taken: set[str]) -> tuple[tuple[str, ...], dict[str, xr.Variable]]:
+    """The run dims and their coordinates for a result that has names of its own.
+
+    A parameter or dim that has one of these names has an underscore more in the result.
+    """
+
+    def free(name: str) -> str:
+        while name in taken:
+            name += "_"
+        return name
+
+    dims = {d: free(d) for d in t.dims}
+    coords = {
+        free(str(name)): xr.Variable([dims[str(d)] for d in array.dims], array.values, array.attrs)
+        for name, array in t.ds.coords.items()
+        if array.dims and set(array.dims) <= set(t.dims)
+    }
+    return tuple(dims.values()), coords

@@ -30,11 +30,11 @@ __all__ = ["drawn", "listed", "settled", "worth_of"]
 def listed(t: Table) -> set[str]:
     """Run dims whose points a sweep lists one by one, so that they are all there are.
 
-    Of a Dataset from elsewhere, of flat runs and of declarations that do not say what was sampled
-    none is known to be.
+    Of a Dataset from elsewhere, of refined runs and of declarations that do not say what was
+    sampled none is known to be.
     """
     told = declared(t.ds)
-    if "sampled" not in told or "stage" in t.ds.variables:
+    if "sampled" not in told:
         return set()
     return (set(told.get("dims", ())) - set(told["sampled"])) & set(t.dims)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import threading
@@ -18,11 +17,12 @@ import joblib
 import numpy as np
 from joblib.parallel import get_active_backend
 
-from sweepkit.capture import TextCapture, remember_sources, routed_prints
+from sweepkit.capture import TextCapture, routed_prints
 from sweepkit.containment import kept_surroundings
 from sweepkit.digest import digest_of
 from sweepkit.evaluate import STOP, Station, Task, evaluate
 from sweepkit.fleet import PREFETCH, RECYCLE_BYTES, TICK, Fleet, pickled
+from sweepkit.futures import evaluate_pickled
 from sweepkit.keeper import descendants
 from sweepkit.premises import Premises
 from sweepkit.protocols import Batch, Crew, Outcome, Result, Share, everyone
@@ -370,29 +370,3 @@ class _Registered:
                 )
             for batch, result in zip(round_, results, strict=True):
                 yield Outcome(batch, result)
-
-
-_tasks: dict[str, tuple[Task, dict[str, Any]]] = {}
-"""Cache of a worker: the task that it has rebuilt, by its digest, and what it hands to runs."""
-_left = contextlib.ExitStack()
-_rebuilding = threading.Lock()
-atexit.register(_left.close)
-
-
-def evaluate_pickled(digest: str, payload: Any, runs: Any) -> Any:
-    """Run a batch in a process that gets the task along with it."""
-    import pickle
-
-    with _rebuilding:
-        if digest not in _tasks:
-            _tasks.clear()
-            _left.close()  # what was set up for the task before
-            task: Task = pickle.loads(memoryview(payload))
-            remember_sources(task.sources)
-            _tasks[digest] = task, _left.enter_context(prepared(task.inputs, task.setup))
-        task, handed = _tasks[digest]
-    capture = TextCapture()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_limited(task))
-        stack.enter_context(routed_prints())(capture)
-        return evaluate(task, runs, Station(capture, handed=handed))

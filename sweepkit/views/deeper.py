@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sweepkit.analysis import Regions, UnanswerableError, distribution, regions
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING, SKIPPED
 from sweepkit.views.figures import Asked
-from sweepkit.views.packing import number, pack, plain
+from sweepkit.views.packing import number, pack, plain, rounded
 from sweepkit.views.record import trace
 from sweepkit.views.selection import islands_of, kind_labels, kinds_of, mask_of
 from sweepkit.views.source import Bools, kept
@@ -47,7 +47,7 @@ def kind_table(asked: Asked) -> dict[str, Any]:
                 "frame": key[2],
                 "count": int(found["count"].values[k]),
                 "selected": int(mine[k + 1]),
-                "where": str(found["where"].values[k]),
+                "where": rounded(str(found["where"].values[k])),
                 "lift": number(found["lift"].values[k]),
                 "example": str(found["example"].values[k]),
                 "first": int(first[k + 1]),
@@ -94,8 +94,8 @@ def island_table(asked: Asked) -> dict[str, Any]:
             "island": k + 1,
             "size": int(found["size"].values[k]),
             "share": number(found["share_of_failures"].values[k]),
-            "bounds": str(found["bounds"].values[k]),
-            "touches": str(found["touches"].values[k]),
+            "bounds": rounded(str(found["bounds"].values[k])),
+            "touches": rounded(str(found["touches"].values[k])),
             "selected": int(mine[k + 1]),
             "first": int(first[k + 1]),
         }
@@ -130,7 +130,7 @@ def boxes(asked: Asked) -> dict[str, Any]:
 
 def _box(asked: Asked, found: Regions, row: Any) -> dict[str, Any]:
     return {
-        "text": str(row.text),
+        "text": rounded(str(row.text)),
         "limits": _limits(asked, row.limits),
         "coverage": number(row.coverage),
         "density": number(row.density),
@@ -311,6 +311,11 @@ def lines(asked: Asked) -> dict[str, Any]:
         "total": len(there),
         "base": pack(of.base[picked]),
         "codes": {p.name: pack(p.codes[picked]) for p in of.parameters if p.n > 1},
+        "exact": {
+            p.name: pack(of.table.raw(p.name)[picked].astype(np.float32))
+            for p in of.parameters
+            if p.binned and p.kind == "number"
+        },
         "levers": [pack(one.codes[picked]) for one in of.levers],
         "axes": axes,
         "selected": pack(

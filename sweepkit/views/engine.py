@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +18,14 @@ from numpy.typing import NDArray
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
 from sweepkit.analysis.outcomes import FAILED, PENDING
 from sweepkit.analysis.table import Table, axis_codes
+from sweepkit.places import Given
+from sweepkit.root import UnreachableError
 from sweepkit.views import captions, deeper, figures
 from sweepkit.views.figures import Asked
 from sweepkit.views.levers import on_the_stops_of, with_stop
 from sweepkit.views.record import record
-from sweepkit.views.selection import checked, code_of, mask_of, remapped
-from sweepkit.views.source import Source, judged, marks, source
+from sweepkit.views.selection import check_axes, checked, code_of, mask_of, remapped
+from sweepkit.views.source import Filling, Source, judged, marks, source
 from sweepkit.views.state import State
 
 __all__ = ["Engine"]
@@ -33,7 +34,8 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.5
 
-STATE_NAMES = ("x", "y", "by", "at", "show", "filters", "run", "output")
+AXES = ("x", "y", "by", "by2")
+STATE_NAMES = (*AXES, "at", "show", "filters", "run", "output")
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -43,7 +45,7 @@ class Engine:
 
     Parameters
     ----------
-    data : Dataset or path
+    data : Dataset, path or job
     requirements : optional
         In place of the stored ones.
     replay : callable, optional
@@ -53,7 +55,7 @@ class Engine:
 
     def __init__(
         self,
-        data: xr.Dataset | str | os.PathLike[str],
+        data: xr.Dataset | Given | Filling,
         *,
         requirements: Any = None,
         replay: Callable[[int], Any] | None = None,
@@ -133,16 +135,16 @@ class Engine:
     def asked(self) -> Asked:
         """The runs as they are judged, selected and shown now."""
         state = self.state
-        axes = tuple(name for name in (state.by, state.y, state.x) if name)
         known = {p.name for p in self.source.parameters}
-        axes = tuple(dict.fromkeys(name for name in axes if name in known))
+        panels = tuple(name for name in (state.by, state.by2) if name)
+        axes = (*panels, *(name for name in (state.y, state.x) if name))
         at = {
             name: int(code)
             for name, code in state.at.items()
             if name in known and code is not None and 0 <= code < self.source[name].n
         }
         return Asked.make(
-            self.source, self.table, self.stops, state.filters, axes, at, self._shown()
+            self.source, self.table, self.stops, state.filters, axes, panels, at, self._shown()
         )
 
     def _shown(self) -> str:
@@ -194,10 +196,9 @@ class Engine:
             except (ValueError, KeyError, UnanswerableError) as error:
                 self._tell({"problem": str(error).strip("'\"")})
                 return
-            key = message.get("key")
             for part in parts:
                 if part in ("overview", "run"):
-                    self._tell({"part": part, "key": key, "data": self._answer(part, message)})
+                    self._tell(self._reply(part, message))
             slow = [part for part in parts if part not in ("overview", "run")]
         if slow:
             self._queue(slow, dict(message))
@@ -213,11 +214,8 @@ class Engine:
                 if stop == one.declared:
                     limits.pop(one.name)
         changes = {name: given[name] for name in STATE_NAMES if name in given}
-        self._from_browser = True
-        try:
-            self.state.param.update(**{**changes, "filters": filters, "limits": limits})
-        finally:
-            self._from_browser = False
+        check_axes(self.source, {name: given.get(name, getattr(self.state, name)) for name in AXES})
+        self._quietly({**changes, "filters": filters, "limits": limits})
 
     def _answer(self, part: str, message: Mapping[str, Any]) -> Any:
         answers: dict[str, Callable[[], Any]] = {
@@ -330,22 +328,59 @@ class Engine:
                         return
                 part = next(iter(self._waiting))
                 message = self._waiting.pop(part)
-            try:
-                data = self._answer(part, message)
-            except (ValueError, KeyError, OSError, ImportError) as error:
-                log.debug("part %s", part, exc_info=True)
-                data = {"why": f"{type(error).__name__}: {error}"}
-            self._tell({"part": part, "key": message.get("key"), "data": data})
+            self._tell(self._reply(part, message))
+
+    def _reply(self, part: str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A part as a message; one that cannot be made is a sentence with the reason.
+
+        Whatever it is that went wrong: else its view would say for ever that it counts, and with
+        this thread all others would.
+        """
+        key = message.get("key")
+        try:
+            return {"part": part, "key": key, "data": self._answer(part, message)}
+        except Exception as error:
+            log.debug("part %r could not be made", part, exc_info=True)
+            said = f"{type(error).__name__}: {error}".removesuffix(": ")
+            if part == "overview":
+                return {"problem": f"The runs could not be counted: {said}"}
+            return {"part": part, "key": key, "data": {"why": f"This could not be made: {said}"}}
 
     # --- from Python, and from the store ---------------------------------------------------------
 
     def _changed(self, *events: Any) -> None:
-        """Someone set the state: where that was Python, the browser follows."""
+        """Someone set the state: where that was Python, the browser follows.
+
+        What names nothing that is there is refused, and the state stays as it was.
+        """
         if self._from_browser:
             return
         with self._lock:
-            self._own_limits()
+            try:
+                self._swap_axes(events)
+                check_axes(self.source, {name: getattr(self.state, name) for name in AXES})
+                checked(self.source, self.state.filters)
+                self._own_limits()
+            except ValueError:
+                self._quietly({event.name: event.old for event in events})
+                raise
             self._tell({"state": self._state(), "theme": self.state.theme})
+
+    def _swap_axes(self, events: Sequence[Any]) -> None:
+        """A parameter that moves to an axis leaves the one it was on to what was there."""
+        if len(events) != 1 or events[0].name not in AXES or not events[0].new:
+            return
+        for name in AXES:
+            if name != events[0].name and getattr(self.state, name) == events[0].new:
+                self._quietly({name: events[0].old})
+
+    def _quietly(self, changes: Mapping[str, Any]) -> None:
+        """Set the state without telling the browser."""
+        self._from_browser = True
+        try:
+            self.state.param.update(**changes)
+        finally:
+            self._from_browser = False
 
     def _own_limits(self) -> None:
         """Limits that are no stops become stops."""
@@ -389,21 +424,16 @@ class Engine:
             return bool((self.source.base == PENDING).any())
         try:
             new = source(self.source.path, self.requirements)
-        except (OSError, ValueError, KeyError, json.JSONDecodeError):
+        except (OSError, ValueError, KeyError, json.JSONDecodeError, UnreachableError):
             log.debug("the store cannot be read just now", exc_info=True)
             return True
         with self._lock:
             old, self._seen = self.source, seen
             levers = zip(new.levers, old.levers, strict=True)
             self.source = replace(new, levers=tuple(on_the_stops_of(a, b) for a, b in levers))
-            self._from_browser = True
-            try:
-                self.state.filters = remapped(old, new, self.state.filters)
-                if old.table.shape != new.table.shape:
-                    self.state.run = None
-                    self.state.at = {}
-            finally:
-                self._from_browser = False
+            self._quietly({"filters": remapped(old, new, self.state.filters)})
+            if old.table.shape != new.table.shape:
+                self._quietly({"run": None, "at": {}})
             self._own_limits()
             self._tell({"news": self.first()})
         return bool((new.base == PENDING).any())

@@ -14,8 +14,10 @@ import traitlets
 import xarray as xr
 
 from sweepkit.analysis import Suggestion
+from sweepkit.places import Given, where
 from sweepkit.views.bundle import module
 from sweepkit.views.engine import Engine
+from sweepkit.views.source import Filling
 from sweepkit.views.state import State
 from sweepkit.views.still import still
 
@@ -117,9 +119,7 @@ class Explorer(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         png, html, text = still(self._engine)
-        fallback = {"text/html": html, "text/plain": text}
-        if png is not None:
-            fallback["image/png"] = png
+        fallback = {"image/png": png, "text/html": html, "text/plain": text}
         shown = {} if _headless() else dict(data or {})
         return {**shown, **fallback}, metadata
 
@@ -137,21 +137,25 @@ def _headless() -> bool:
 
 
 def explore(
-    ds: xr.Dataset | str | os.PathLike[str],
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     views: Sequence[str] = (),
     replay: Callable[[int], Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Explorer:
     """Look at a sweep: where designs fail, why this one, and what would make it pass.
 
     Requirements are sliders, and every view follows a moved limit; a click on a cell, a brush or
-    a row selects runs everywhere. A store that is still being filled is followed.
+    a row selects runs everywhere. A store that is still being filled, by a job of this kernel or
+    by another process, is followed. A Dataset is a snapshot: what ``job.dataset`` or ``sk.open``
+    gave does not change, so give the job or the path to follow it.
 
     Parameters
     ----------
-    ds : Dataset or path
-        A store, or any Dataset of outputs over parameters.
+    ds : Dataset, path or job
+        A store, the job that fills it (whose first run is waited for), or any Dataset of outputs
+        over parameters.
     requirements : sequence of str, Requirement or callable, optional
         In place of the stored ones.
     views : sequence of str
@@ -159,6 +163,8 @@ def explore(
     replay : callable, optional
         For the button "Run again": takes a run's flat position in C order and runs it again, such
         as ``lambda run: sk.replay(sweep, ds, run)``.
+    storage_options : mapping, optional
+        As of `sweepkit.open`, where ``ds`` is a URL.
 
     Returns
     -------
@@ -173,4 +179,6 @@ def explore(
     unknown = [name for name in views if name not in VIEWS]
     if unknown:
         raise ValueError(f"no view {unknown[0]!r}; there are {', '.join(map(repr, VIEWS))}")
+    if storage_options is not None and not isinstance(ds, xr.Dataset):
+        ds = where(ds, storage_options)
     return Explorer(Engine(ds, requirements=requirements, replay=replay), views)

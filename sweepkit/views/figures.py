@@ -14,8 +14,8 @@ from sweepkit.analysis import UnanswerableError, convergence, importance, pairs
 from sweepkit.analysis.bases import BASES
 from sweepkit.analysis.cells import Cells, cells
 from sweepkit.analysis.coding import Coded
-from sweepkit.analysis.counts import Counts, count
-from sweepkit.analysis.outcomes import FAILED, PENDING, SKIPPED, declared
+from sweepkit.analysis.counts import Counts, count, run_weights
+from sweepkit.analysis.outcomes import FAILED, PASSED, PENDING, SKIPPED, declared
 from sweepkit.analysis.table import Table
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import number, pack, plain
@@ -28,6 +28,11 @@ MAX_CUBE = 1_500_000
 """Entries of a cube sent to the browser; beyond, a moved limit is redrawn from here."""
 
 PAIR_BINS = 12
+COARSE = {0: BINS, 1: 12, 2: 8}
+"""Quantile bins of an axis by the number of parameters of small multiples; these have `PANELS`."""
+
+PANELS = 4
+
 MAX_PAIRS = 45
 
 
@@ -41,6 +46,8 @@ class Asked:
         Of each lever.
     axes : tuple of str
         Parameters of the map from the slowest to the fastest: multiples, y, x.
+    panels : tuple of str
+        Those among them that have a map for each value.
     at : mapping of str to int
         Positions of parameters that are not averaged over.
     """
@@ -49,6 +56,7 @@ class Asked:
     stops: tuple[int, ...]
     filters: Sequence[Mapping[str, Any]]
     axes: tuple[str, ...]
+    panels: tuple[str, ...]
     at: Mapping[str, int]
     show: str
     table: Table
@@ -63,6 +71,7 @@ class Asked:
         stops: Sequence[int],
         filters: Sequence[Mapping[str, Any]],
         axes: Sequence[str],
+        panels: Sequence[str],
         at: Mapping[str, int],
         show: str,
     ) -> Asked:
@@ -70,7 +79,8 @@ class Asked:
         own = any(each.get("src") == "map" for each in filters)
         beside = mask_of(of, t, filters, but="map") if own else selected
         at = {name: code for name, code in at.items() if name not in axes}
-        return cls(of, tuple(stops), filters, tuple(axes), at, show, t, selected, beside)
+        axes = tuple(axes)
+        return cls(of, tuple(stops), filters, axes, tuple(panels), at, show, t, selected, beside)
 
     @property
     def chosen(self) -> Table:
@@ -96,13 +106,14 @@ class Asked:
 
 
 @lru_cache(maxsize=8)
-def _cells(t: Table, axes: tuple[str, ...]) -> Cells:
-    return cells(t, axes, bins=BINS)
+def _cells(t: Table, axes: tuple[str, ...], panels: tuple[str, ...] = ()) -> Cells:
+    return cells(t, axes, bins=COARSE[len(panels)], coarse=dict.fromkeys(panels, PANELS))
 
 
 def map_cells(asked: Asked) -> Cells:
     """The cells of the map; one if it has no axis."""
-    return _cells(asked.of.table, asked.axes)  # which runs are where rests on no outcome
+    # Which runs are where rests on no outcome.
+    return _cells(asked.of.table, asked.axes, asked.panels)
 
 
 def overview(asked: Asked) -> dict[str, Any]:
@@ -138,6 +149,7 @@ def overview(asked: Asked) -> dict[str, Any]:
             "high": pack(found.high),
             "basis": pack(found.basis),
         },
+        "axes": [list(axis) for axis in zip(layout.dims, layout.shape, strict=True)],
         "bases": list(BASES),
         "value": _value(asked, layout, seen),
         "levers": [_bars(asked, k) for k in range(len(of.levers))],
@@ -178,8 +190,10 @@ def _tally(t: Table) -> dict[str, Any]:
     }
 
 
-def _value(asked: Asked, layout: Cells, seen: Table) -> dict[str, Any] | None:
-    """Mean of a margin or an output per cell, if that is what colours the map."""
+def mean_value(
+    asked: Asked, layout: Cells, seen: Table
+) -> tuple[str, str, NDArray[np.int64], NDArray[np.float64]] | None:
+    """Name, units, runs and sum per cell of a margin or an output, if that colours the map."""
     kind, _, name = asked.show.partition(":")
     if kind not in ("margin", "output"):
         return None
@@ -195,6 +209,14 @@ def _value(asked: Asked, layout: Cells, seen: Table) -> dict[str, Any] | None:
     known = (seen.outcome <= FAILED) & np.isfinite(values)
     n = np.bincount(layout.cell[known], minlength=layout.n)
     total = np.bincount(layout.cell[known], weights=values[known], minlength=layout.n)
+    return name, units, n.astype(np.int64), total.astype(np.float64)
+
+
+def _value(asked: Asked, layout: Cells, seen: Table) -> dict[str, Any] | None:
+    told = mean_value(asked, layout, seen)
+    if told is None:
+        return None
+    name, units, n, total = told
     with np.errstate(invalid="ignore"):
         mean = total / n
     finite = mean[np.isfinite(mean)]
@@ -205,7 +227,7 @@ def _value(asked: Asked, layout: Cells, seen: Table) -> dict[str, Any] | None:
         "high": number(finite.max()) if len(finite) else None,
         "units": units,
         "name": name,
-        "kind": kind,
+        "kind": asked.show.partition(":")[0],
     }
 
 
@@ -308,13 +330,23 @@ def held(asked: Asked) -> dict[str, Any]:
 def rates(asked: Asked) -> list[tuple[Coded, NDArray[np.float64]]]:
     """The failure rate by value of each parameter, the one whose rates spread most first."""
     t = asked.chosen
-    found = [(p, _by(asked.of, t, p).rate) for p in asked.of.parameters if p.n > 1]
+    weights = run_weights(t)
+    found = [(p, _rate_by(t, p, weights)) for p in asked.of.parameters if p.n > 1]
 
     def spread(one: tuple[Coded, NDArray[np.float64]]) -> float:
         known = one[1][np.isfinite(one[1])]
         return float(np.ptp(known)) if len(known) else -1.0
 
     return sorted(found, key=spread, reverse=True)
+
+
+def _rate_by(t: Table, p: Coded, weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """The rate alone, which needs no interval."""
+    code = p.codes.astype(np.int64) * 5 + t.outcome
+    tally = np.bincount(code, weights=weights, minlength=5 * p.n).reshape(-1, 5)
+    with np.errstate(invalid="ignore"):
+        rate: NDArray[np.float64] = tally[:, FAILED] / (tally[:, PASSED] + tally[:, FAILED])
+    return rate
 
 
 def _by(of: Source, t: Table, p: Coded) -> Counts:

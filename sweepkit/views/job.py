@@ -232,6 +232,8 @@ def _main(job: Watched) -> str:
     started = time.strftime("%H:%M:%S", time.localtime(job.began))
     elapsed = "" if progress.state in ("declared", "queued") else _seconds(progress.elapsed)
     clock = f"elapsed {elapsed}, started {started}" if elapsed else f"started {started}"
+    if progress.waiting:
+        clock = f"{html.escape(progress.waiting)}; {clock}"
     facts = "".join(
         f"<div><dt>{name}</dt><dd>{value}<small>{detail}</small></dd></div>"
         for name, value, detail in _facts(progress)

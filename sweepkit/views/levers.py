@@ -104,7 +104,6 @@ def lever(ds: xr.Dataset, requirement: Requirement, dims: tuple[str, ...]) -> Le
     A comparison with a number moves that number; a compound requirement moves the limit of its
     margin, away from 0; one without a margin does not move.
     """
-    known = _flat(failed(ds, [requirement]), dims)
     if requirement.limit is not None and requirement.op in FLIPPED:
         at_zero = requirement.with_limit(0.0)
         if at_zero is not None:
@@ -125,6 +124,7 @@ def lever(ds: xr.Dataset, requirement: Requirement, dims: tuple[str, ...]) -> Le
                 ),
                 requirement.limit,
             )
+    known = _flat(failed(ds, [requirement]), dims)
     away = _flat(margin(ds, [requirement]).isel(requirement=0, drop=True), dims)
     if not np.isfinite(away).any():
         return _fixed(requirement, requirement.name, known)

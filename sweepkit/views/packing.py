@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["number", "pack", "plain"]
+__all__ = ["number", "pack", "plain", "rounded"]
 
 
 def pack(array: NDArray[Any]) -> dict[str, Any]:
@@ -33,3 +34,18 @@ def number(value: Any) -> float | None:
 def plain(values: NDArray[Any]) -> list[float | None]:
     """Numbers for JSON."""
     return [number(v) for v in np.asarray(values, np.float64).reshape(-1)]
+
+
+_LONG = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
+
+
+def rounded(text: str) -> str:
+    """A text whose long decimal numbers have three digits, as far as they are read at a glance."""
+
+    def short(found: re.Match[str]) -> str:
+        value = float(found[0])
+        if sum(letter.isdigit() for letter in found[0].partition("e")[0]) < 5:
+            return found[0]
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+    return _LONG.sub(short, text)

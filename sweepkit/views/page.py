@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,8 +12,10 @@ import param
 import xarray as xr
 from panel_material_ui.template.base import Page
 
+from sweepkit.places import Given
 from sweepkit.views.bundle import module
 from sweepkit.views.engine import Engine
+from sweepkit.views.source import Filling
 
 __all__ = ["component", "page", "serve"]
 
@@ -56,7 +57,7 @@ def component(engine: Engine) -> pn.viewable.Viewable:
 
 
 def page(
-    ds: xr.Dataset | str | os.PathLike[str],
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     replay: Callable[[int], Any] | None = None,
@@ -96,7 +97,7 @@ def page(
 
 
 def serve(
-    ds: xr.Dataset | str | os.PathLike[str],
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     port: int = 0,

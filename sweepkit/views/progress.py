@@ -128,6 +128,8 @@ def _details(progress: Progress) -> str:
             if progress.rate < 1000
             else f"{progress.rate:,.0f} runs/s"
         )
+    if progress.waiting:
+        parts.append(progress.waiting)
     expected, low, high = progress.remaining
     if progress.state == "running" and not math.isnan(expected) and progress.finished:
         parts.append(f"{_range_text(low, high)} to go")

@@ -11,9 +11,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis.coding import Coded, shown
-from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, SKIPPED, declared
 from sweepkit.analysis.table import Table
 from sweepkit.status import NAMES, Status
+from sweepkit.streams import seed_of
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import number, plain
 from sweepkit.views.source import Bools, Source
@@ -23,6 +24,9 @@ __all__ = ["WORDS", "record", "trace"]
 WORDS = ("pass", "fail", "pending", "error", "skipped")
 ROLE_COST = {"design": 1.0, "scenario": 3.0, "replicate": 6.0}
 MAX_ALTERNATIVES = 24
+NEIGHBOURS = 8
+"""Nearest runs shown of a run that no other differs from in one parameter alone."""
+
 MAX_POINTS = 400
 TEXT_LIMIT = 20_000
 
@@ -54,17 +58,21 @@ def record(
     index = dict(zip(t.dims, map(int, np.unravel_index(run, t.shape)), strict=True))
     one = of.ds.isel(index)
     near = _nearest_passing(of, t, run) if outcome in (FAILED, ERRORED) else None
+    point = [_value(of, t, p, run) for p in of.parameters]
+    alone = not any(value["alternatives"] for value in point)
     return {
         "run": run,
         "outcome": WORDS[outcome],
         "status": _status(one, outcome),
         "index": index,
-        "point": [_value(of, t, p, run) for p in of.parameters],
+        "point": point,
+        "around": _around(of, t, run) if alone else [],
         "margins": _margins(of.levers, stops, run) if of.ended[run] else [],
         "error": _text(one, "error"),
         "log": _text(one, "log"),
         "duration": _scalar(one, "duration"),
         "attempts": _scalar(one, "attempts"),
+        "seed": _seed(of.ds, one),
         "outputs": [[n, _scalar(one, n), str(one[n].attrs.get("units", ""))] for n in of.outputs],
         "traces": _traces(of, run, near, stops),
         "nearest": None if near is None else _change(of, t, run, near),
@@ -113,6 +121,38 @@ def _alternatives(t: Table, p: Coded, run: int) -> list[dict[str, Any]]:
         {"run": other, "label": p.label(code), "outcome": WORDS[int(t.outcome[other])]}
         for code, other in found
     ]
+
+
+def _around(of: Source, t: Table, run: int) -> list[dict[str, Any]]:
+    """The nearest runs, where parameters were drawn together and none varies alone.
+
+    Near is by the sum over parameters of the share of the values that lie between, and of 1 where
+    a category differs.
+    """
+    several = [p for p in of.parameters if p.n > 1]
+    if not several or t.n < 2:
+        return []
+    away = np.zeros(t.n)
+    for p in several:
+        codes = t[p.name].codes
+        step = np.abs(codes.astype(np.float64) - float(codes[run]))
+        away += step / (t[p.name].n - 1) if p.ordered else step > 0
+    away[run] = np.inf
+    away[t.outcome == SKIPPED] = np.inf
+    near = np.argsort(away, kind="stable")[: min(NEIGHBOURS, t.n - 1)]
+    return [
+        {"run": int(k), "outcome": WORDS[int(t.outcome[k])], "away": number(away[k] / len(several))}
+        for k in near[np.isfinite(away[near])]
+    ]
+
+
+def _seed(ds: xr.Dataset, one: xr.Dataset) -> str:
+    """The seed of a run as text, which no number of a browser cuts; empty if it is not known."""
+    said = declared(ds)
+    names = [p["name"] for p in said.get("parameters", ())]
+    point = {name: one[name].values[()] for name in names if name in one.coords}
+    seed = seed_of(said, point)
+    return "" if seed is None else str(seed)
 
 
 def _margins(levers: Sequence[Lever], stops: Sequence[int], run: int) -> list[dict[str, Any]]:
@@ -254,6 +294,7 @@ def trace(of: Source, name: str, run: int) -> tuple[NDArray[np.float64], NDArray
 def _traces(of: Source, run: int, near: int | None, stops: Sequence[int]) -> list[dict[str, Any]]:
     found = []
     for name in of.traces[:4]:
+        limits = _limits(of.levers, stops, name)
         own = next(str(d) for d in of.ds[name].dims if d not in of.table.dims)
         lines = []
         for which in (run, near):
@@ -270,22 +311,33 @@ def _traces(of: Source, run: int, near: int | None, stops: Sequence[int]) -> lis
                 "along": own,
                 "along_units": str(of.ds[own].attrs.get("units", "")) if own in of.ds else "",
                 "lines": lines,
-                "limits": _limits(of.levers, stops, name),
+                "limits": [limit for limit, _ in limits],
+                "beyond": [side for _, side in limits],
             }
         )
     return found
 
 
-def _limits(levers: Sequence[Lever], stops: Sequence[int], name: str) -> list[float]:
-    """Where the limits of requirements on the trace's own values lie."""
-    found: list[float] = []
+def _limits(levers: Sequence[Lever], stops: Sequence[int], name: str) -> list[tuple[float, str]]:
+    """Where the limits of requirements on the trace's own values lie, and which side fails.
+
+    No side where one value alone is held against the limit, such as the last.
+    """
+    found: list[tuple[float, str]] = []
     for one, stop in zip(levers, stops, strict=True):
         if one.of_margin or not one.movable:
             continue
         limit = float(one.stops[stop])
-        quoted = re.escape(name)
-        if re.fullmatch(rf"abs\({quoted}\)\.(max|min|last)\(\w+\)", one.what):
-            found += [limit, -limit]
-        elif re.fullmatch(rf"{quoted}\.(max|min|last)\(\w+\)", one.what):
-            found.append(limit)
+        told = re.fullmatch(
+            rf"(?:(abs)\({re.escape(name)}\)|{re.escape(name)})\.(max|min|last)\(\w+\)", one.what
+        )
+        if told is None:
+            continue
+        whole = (told[2], one.rising) in (("max", False), ("min", True))
+        side = ("below" if one.rising else "above") if whole else ""
+        if told[1] is None:
+            found.append((limit, side))
+        else:
+            outer = side == "above"
+            found += [(limit, "above" if outer else ""), (-limit, "below" if outer else "")]
     return found

@@ -12,9 +12,9 @@ from sweepkit.analysis import UnanswerableError, islands, kinds
 from sweepkit.analysis.coding import Coded, split_component
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING
 from sweepkit.analysis.table import Table
-from sweepkit.views.source import Source
+from sweepkit.views.source import Source, judged
 
-__all__ = ["OUTCOMES", "checked", "code_of", "kind_labels", "mask_of", "remapped"]
+__all__ = ["OUTCOMES", "check_axes", "checked", "code_of", "kind_labels", "mask_of", "remapped"]
 
 OUTCOMES = {"pass": PASSED, "fail": FAILED, "pending": PENDING, "error": ERRORED}
 
@@ -48,6 +48,27 @@ def checked(of: Source, filters: Sequence[Mapping[str, Any]]) -> None:
                     f"the filter {each.get('text')!r} has a test without 'of', "
                     "'output', 'outcome', 'kind' or 'island'"
                 )
+
+
+def check_axes(of: Source, axes: Mapping[str, str]) -> None:
+    """Refuse axes of a map that name what is not there, or the same twice.
+
+    Raises
+    ------
+    ValueError
+        Naming the axis and what it may be.
+    """
+    names = [p.name for p in of.parameters]
+    for word, name in axes.items():
+        if name not in names and (name or word == "x"):
+            raise ValueError(
+                f"{word}={name!r} is no parameter; there are {', '.join(map(repr, names))}"
+            )
+    used = [name for name in axes.values() if name]
+    for name in used:
+        if used.count(name) > 1:
+            words = " and ".join(word for word, one in axes.items() if one == name)
+            raise ValueError(f"{words} are both {name!r}; a parameter has one axis of a map")
 
 
 def mask_of(
@@ -104,16 +125,20 @@ def kind_labels(t: Table) -> dict[tuple[str, str, str], int]:
 
 def islands_of(t: Table) -> NDArray[np.int64]:
     """The island of each run, 0 for none."""
+    found = _islands(t)
+    if found is None:
+        return np.zeros(t.n, np.int64)
+    labels: NDArray[np.int64] = np.asarray(found["label"].values).reshape(-1)
+    return labels
+
+
+def _islands(t: Table) -> Any:
     if "_islands" not in t.__dict__:
         try:
             t.__dict__["_islands"] = islands(t)
         except UnanswerableError:
             t.__dict__["_islands"] = None
-    found = t.__dict__["_islands"]
-    if found is None:
-        return np.zeros(t.n, np.int64)
-    labels: NDArray[np.int64] = np.asarray(found["label"].values).reshape(-1)
-    return labels
+    return t.__dict__["_islands"]
 
 
 def _kinds(t: Table) -> Any:
@@ -184,12 +209,15 @@ def _test_code(of: Source, stops: Sequence[int], test: Mapping[str, Any]) -> lis
     if "outcome" in test:
         return [_outcome_code(of, stops, test["outcome"])]
     analysis = "kinds" if "kind" in test else "islands"
+    t = judged(of, stops)
+    found = _kinds(t) if analysis == "kinds" else _islands(t)
     number = test.get("island", None)
     if number is None:
-        from sweepkit.views.source import judged
-
-        number = kind_labels(judged(of, stops)).get(tuple(test["kind"]), -1)
-    return [f"sk.{analysis}(ds{_given(of, stops)})['label'] == {number}"]
+        number = kind_labels(t).get(tuple(test["kind"]), -1)
+    own = {} if found is None else dict(zip(found["label"].dims, t.dims, strict=True))
+    own = {a: b for a, b in own.items() if a != b}  # of a parameter called as a part of the result
+    back = f".rename({own!r})" if own else ""
+    return [f"sk.{analysis}(ds{_given(of, stops)})['label']{back} == {number}"]
 
 
 def _given(of: Source, stops: Sequence[int]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, TypeAlias
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -18,20 +19,42 @@ from sweepkit.analysis.coding import Coded
 from sweepkit.analysis.counts import run_weights
 from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_dims
 from sweepkit.analysis.table import Table, table
+from sweepkit.places import Given, KeyPath, Where, place, where
 from sweepkit.requirements import Requirement
 from sweepkit.requirements import requirement as as_requirement
+from sweepkit.root import UnreachableError
+from sweepkit.status import ENDINGS, Progress
 from sweepkit.views.levers import Lever, lever, outcome_lever
 
-__all__ = ["BINS", "Source", "judged", "kept", "marks", "source"]
+__all__ = ["BINS", "Filling", "Source", "judged", "kept", "marks", "source", "store_of"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 
 BINS = 24
 """Quantile bins of a parameter whose values hardly repeat, on every axis."""
 
+FIRST_RUN_SECONDS = 60.0
+"""How long is waited for the first run of a job to be stored."""
+
 KEEPING = frozenset(
     {"status", "duration", "attempts", "code", "error", "log", "log_size", "failed"}
 )
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A job, as far as its store is waited for here."""
+
+    @property
+    def where(self) -> Where:
+        """Where its store is."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+
+    def news(self, seen: int, timeout: float) -> int:
+        """Wait for more news than some seen; returns how much there is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +65,7 @@ class Source:
     ----------
     ds : Dataset
     name : str
-    path : str
+    path : str or KeyPath
         Where the store is; empty for a Dataset in memory.
     table : Table
         Judged by the declared limits.
@@ -55,7 +78,7 @@ class Source:
 
     ds: xr.Dataset
     name: str
-    path: str
+    path: Where
     table: Table
     parameters: tuple[Coded, ...]
     levers: tuple[Lever, ...]
@@ -109,12 +132,36 @@ class Source:
         return values
 
 
-def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> Source:
+def store_of(given: Given | Filling) -> Where:
+    """Place of a store; of a job its store, for which is waited until it has begun.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if not isinstance(given, Filling):
+        try:
+            return where(given)
+        except TypeError:
+            raise TypeError(
+                f"this is a {type(given).__name__}; give a Dataset, the path of a store, or a job"
+            ) from None
+    end, seen = time.monotonic() + FIRST_RUN_SECONDS, 0
+    root = place(given.where)
+    while not (root.is_file() or (root / "zarr.json").exists()):
+        if given.progress.state in ENDINGS or time.monotonic() > end:
+            break  # opening it says that nothing is there
+        seen = given.news(seen, 1.0)
+    return given.where
+
+
+def source(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Source:
     """Open and code what is to be explored.
 
     Parameters
     ----------
-    data : Dataset or path
+    data : Dataset, path or job
     requirements : optional
         In place of the stored ones.
 
@@ -124,9 +171,9 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
         If there are no runs to show, a requirement does not fit the Dataset, or refined runs lack
         their volumes.
     """
-    path = ""
+    path: Where = ""
     if not isinstance(data, xr.Dataset):
-        path = os.fspath(data)
+        path = store_of(data)
         data = reading.open(path)
     ds = _with_parameters(data)
     asked = requirements is not None or bool(declared(ds).get("requirements"))
@@ -146,7 +193,7 @@ def source(data: xr.Dataset | str | os.PathLike[str], requirements: Any = None) 
     run_weights(plain)  # refuses runs of several stages without their volumes
     base = np.where(plain.outcome <= FAILED, np.int8(PASSED), plain.outcome)
     said = declared(ds).get("name") or ds.attrs.get("title") or "Dataset"
-    name = Path(path).stem if path else str(said)
+    name = PurePosixPath(str(path)).stem if path else str(said)
     made = Source(
         ds=ds,
         name=name,
@@ -192,9 +239,15 @@ def _with_outcome(
     return made
 
 
-def marks(path: str) -> tuple[Any, ...]:
+def marks(path: Where) -> tuple[Any, ...]:
     """What changes when a store is written: times and sizes of its root and its statuses."""
     found: list[Any] = []
+    if isinstance(path, KeyPath):
+        try:
+            keys = path.store.keys_below((path / "status" / "c").key)
+            return (*keys, *path.store.stamps([(path / "zarr.json").key, *keys]))
+        except UnreachableError:
+            return (None,)
     root = Path(path)
     if root.is_file():
         stat = root.stat()

@@ -18,6 +18,7 @@ class State(param.Parameterized):
     x = param.String(default="", doc="Parameter along the map's horizontal axis.")
     y = param.String(default="", doc="Parameter along its vertical axis; empty for none.")
     by = param.String(default="", doc="Parameter of small multiples; empty for one map.")
+    by2 = param.String(default="", doc="Second parameter of small multiples; empty for none.")
     at = param.Dict(default={}, doc="Parameter to position of its value; others are averaged over.")
     show = param.String(
         default="rate", doc="What colours the map: rate, status, margin:<name> or output:<name>."

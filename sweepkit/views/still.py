@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import base64
 import html
-import io
-import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sweepkit.analysis.bases import MEANINGS
+from sweepkit.analysis.coding import Coded
+from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.views import deeper, figures
-from sweepkit.views.captions import short_label
+from sweepkit.views.captions import short_labels
 from sweepkit.views.engine import Engine
+from sweepkit.views.raster import EDGE, INK, Picture, cividis, reads_on
 from sweepkit.views.source import kept
 
 __all__ = ["still"]
@@ -23,12 +27,16 @@ PASS, ERROR = "#0F7AC0", "#C2185B"
 LABEL = 16
 """Letters of a label, at most."""
 
+WIDTH, HEIGHT = 960, 400
+TOP, FOOT = 36, 348
+"""Where the plots begin and end, from the top of the picture."""
+
 MAX_GROUPED = 200_000
 """Runs whose kinds are in the table; of more, grouping them would hold up the display."""
 
 
-def still(engine: Engine) -> tuple[str | None, str, str]:
-    """PNG as base64 (None without matplotlib), HTML and plain text of the present state."""
+def still(engine: Engine) -> tuple[str, str, str]:
+    """PNG as base64, HTML and plain text of the present state."""
     asked = engine.asked()
     overview = figures.overview(asked)
     png = _picture(engine, asked)
@@ -52,7 +60,7 @@ def _sentence(tally: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: str | None) -> str:
+def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: str) -> str:
     source = engine.source
     tally = overview["selected"] or overview["all"]
     escape = html.escape
@@ -70,9 +78,8 @@ def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: s
                 f"{row['count']:,}</td><td>{escape(where)}</td></tr>"
             )
     picture = (
-        f"<img style='max-width:100%' alt='failure map' src='data:image/png;base64,{png}'>"
-        if png
-        else ""
+        f"<img style='max-width:100%' width='{WIDTH}' alt='failure map' "
+        f"src='data:image/png;base64,{png}'>"
     )
     chips = "; ".join(str(one.get("text", "")) for one in engine.state.filters)
     return (
@@ -93,128 +100,139 @@ def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: s
     )
 
 
-def _picture(engine: Engine, asked: figures.Asked) -> str | None:
+def _picture(engine: Engine, asked: figures.Asked) -> str:
     """The map and the strips of the most telling parameters, in colours for light and dark."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    figure = Figure(figsize=(10, 4.2), dpi=96, facecolor="white")
-    FigureCanvasAgg(figure)
-    # Places by the lengths of labels: a layout that measures draws everything twice.
-    y = engine.source[engine.state.y] if engine.state.y else None
-    rows = [short_label(y, k)[:LABEL] for k in range(y.n)] if y is not None else []
-    names = [p.name[:LABEL] for p in engine.source.parameters]
-    left = 0.05 + 0.0075 * max(map(len, rows), default=0)
-    right = 0.615 + 0.0078 * max(map(len, names), default=0)
-    _map(
-        figure.add_axes((left, 0.15, 0.5 - left, 0.76)),
-        figure.add_axes((0.51, 0.15, 0.015, 0.76)),
-        engine,
-        asked,
-    )
-    _strips(figure.add_axes((right, 0.15, 0.98 - right, 0.76)), asked)
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        # Names may hold letters that matplotlib's font lacks; boxes for them are no reason to warn.
-        warnings.simplefilter("ignore", UserWarning)
-        figure.savefig(buffer, format="png")
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    drawn = Picture(WIDTH, HEIGHT)
+    _map(drawn, _cells(engine, asked))
+    _strips(drawn, asked)
+    return base64.b64encode(drawn.png()).decode("ascii")
 
 
-def _map(ax: Any, bar: Any, engine: Engine, asked: figures.Asked) -> None:
-    from matplotlib.colors import Normalize
-    from matplotlib.patches import Rectangle
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """What is drawn of each cell: `value` as a share of the scale, with its text."""
 
-    source = engine.source
-    x = source[engine.state.x]
-    y = source[engine.state.y] if engine.state.y else None
+    x: Coded
+    y: Coded | None
+    value: NDArray[np.float64]
+    text: Callable[[int, int], str]
+    errors: NDArray[np.float64]
+    there: NDArray[np.bool_]
+    scale: tuple[str, str, str]
+
+
+def _cells(engine: Engine, asked: figures.Asked) -> _Cells:
+    """The cells of the map, over all small multiples."""
     layout = figures.map_cells(asked)
-    nx, ny = x.n, y.n if y is not None else 1
+    x, *rest = layout.along[::-1]
+    y = rest[0] if engine.state.y else None
+    shape = (-1, y.n if y is not None else 1, x.n)
     seen = kept(asked.table, asked.sliced())
-    tally = np.bincount(layout.cell * 5 + seen.outcome, minlength=5 * layout.n).reshape(
-        -1, ny, nx, 5
-    )
-    tally = tally.sum(axis=0)
-    known = tally[..., 0] + tally[..., 1]
-    value, label, norm = _colour(asked, layout, seen, tally, known, ny, nx)
-    image = ax.pcolormesh(value, cmap="cividis", norm=norm or Normalize(0, 100), edgecolors="white")
-    errors = tally[..., 3]
-    for j, i in np.argwhere(errors > 0)[:2000]:
-        share = errors[j, i] / (errors[j, i] + known[j, i])
-        ax.add_patch(
-            Rectangle((i, j), 1, share, facecolor="white", edgecolor=ERROR, hatch="//////", lw=0)
-        )
-    if nx * ny <= 160:
-        for j in range(ny):
-            for i in range(nx):
-                if known[j, i] and np.isfinite(value[j, i]):
-                    share = image.norm(value[j, i])
-                    ax.text(
-                        i + 0.5,
-                        j + (1 + errors[j, i] / (errors[j, i] + known[j, i])) / 2,
-                        f"{value[j, i]:.3g}" if norm else f"{value[j, i]:.0f}",
-                        ha="center",
-                        va="center",
-                        fontsize=8,
-                        color="#10161D" if share > 0.52 else "white",
-                    )
-    step = max(1, nx // 10)
-    ax.set_xticks(
-        np.arange(nx)[::step] + 0.5, [short_label(x, k)[:LABEL] for k in range(0, nx, step)]
-    )
-    if y is not None:
-        step = max(1, ny // 12)
-        ax.set_yticks(
-            np.arange(ny)[::step] + 0.5, [short_label(y, k)[:LABEL] for k in range(0, ny, step)]
-        )
-        ax.set_ylabel(_plain(f"{y.name}{', ' + y.units if y.units else ''}"))
-    else:
-        ax.set_yticks([])
-    ax.set_xlabel(_plain(f"{x.name}{', ' + x.units if x.units else ''}"))
-    ax.set_title("Failure map", loc="left", fontsize=11, fontweight="bold")
-    ax.figure.colorbar(image, cax=bar, label=_plain(label))
-
-
-def _colour(
-    asked: figures.Asked, layout: Any, seen: Any, tally: Any, known: Any, ny: int, nx: int
-) -> tuple[Any, str, Any]:
-    from matplotlib.colors import Normalize
-
-    kind, _, name = asked.show.partition(":")
-    if kind == "output":
-        values = asked.of.output(name)
-        good = (seen.outcome <= 1) & np.isfinite(values)
-        n = np.bincount(layout.cell[good], minlength=layout.n)
-        total = np.bincount(layout.cell[good], weights=values[good], minlength=layout.n)
-        with np.errstate(invalid="ignore"):
-            mean = np.ma.masked_invalid(
-                total.reshape(-1, ny, nx).sum(axis=0) / n.reshape(-1, ny, nx).sum(axis=0)
-            )
-        low = float(mean.min()) if mean.count() else 0.0
-        high = float(mean.max()) if mean.count() else 1.0
-        return mean, f"mean {name}", Normalize(low, high if high > low else low + 1)
+    code = layout.cell * 5 + seen.outcome
+    tally = np.bincount(code, minlength=5 * layout.n).reshape(*shape, 5).sum(axis=0)
+    known = tally[..., PASSED] + tally[..., FAILED]
     with np.errstate(invalid="ignore"):
-        return np.ma.masked_invalid(100 * tally[..., 1] / known), "% fail", None
+        errors = np.nan_to_num(tally[..., ERRORED] / (tally[..., ERRORED] + known))
+        value = tally[..., FAILED] / known
+    rate = value
+    scale, text = ("0", "100", "% fail"), lambda j, i: f"{100 * rate[j, i]:.0f}"
+    told = figures.mean_value(asked, layout, seen)
+    if told is not None:
+        name, units, n, total = told
+        with np.errstate(invalid="ignore"):
+            mean = total.reshape(shape).sum(axis=0) / n.reshape(shape).sum(axis=0)
+        finite = mean[np.isfinite(mean)]
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+        value = (mean - low) / (high - low) if high > low else mean * 0
+        scale = (f"{low:.3g}", f"{high:.3g}", f"mean {name}{', ' + units if units else ''}")
+        text = lambda j, i: f"{mean[j, i]:.3g}"  # noqa: E731
+    return _Cells(x, y, value, text, errors, known + tally[..., ERRORED] > 0, scale)
 
 
-def _plain(text: str) -> str:
-    return text.replace("$", r"\$")
+def _map(drawn: Picture, cells: _Cells) -> None:
+    x, y, tall = cells.x, cells.y, FOOT - TOP
+    ny, nx = cells.value.shape
+    rows = [text[:LABEL] for text in short_labels(y)] if y is not None else []
+    left = 34 + max((drawn.length(row) for row in rows), default=0)
+    width, height = (470 - left) / nx, tall / ny
+    drawn.text(left, TOP - 12, "Failure map", size=13, colour=INK, bold=True)
+    for j in range(ny):
+        for i in range(nx):
+            at, top = left + i * width, FOOT - (j + 1) * height
+            gap = 1 if min(width, height) > 6 else 0
+            box = (at, top, width - gap, height - gap)
+            share, wrong = cells.value[j, i], cells.errors[j, i]
+            if np.isfinite(share):
+                drawn.box(*box, cividis(share))
+            elif not cells.there[j, i]:
+                drawn.frame(*box, "#E7EAEF")
+            if wrong:
+                drawn.hatched(at, top + box[3] * (1 - wrong), box[2], box[3] * wrong, ERROR)
+            words = cells.text(j, i) if np.isfinite(share) and nx * ny <= 400 else ""
+            if words and drawn.length(words) < width - 4 and height * (1 - wrong) > 13:
+                place = (at + width / 2, top + height * (1 - wrong) / 2)
+                drawn.text(*place, words, anchor="mm", colour=reads_on(share))
+    _labels(drawn, [text[:LABEL] for text in short_labels(x)], left, width)
+    drawn.text((left + 470) / 2, FOOT + 36, _titled(x), anchor="ms", colour=INK)
+    last = FOOT + 99.0
+    for k, row in enumerate(rows):
+        at = FOOT - (k + 0.5) * height
+        if last - at >= 12:
+            drawn.text(left - 6, at, row, anchor="rm")
+            last = at
+    if y is not None:
+        drawn.upwards(14, (TOP + FOOT) / 2, _titled(y))
+    _bar(drawn, *cells.scale)
 
 
-def _strips(ax: Any, asked: figures.Asked) -> None:
+def _labels(drawn: Picture, texts: list[str], left: float, width: float) -> None:
+    """Labels along the foot, as many as fit beside each other."""
+    last = -99.0
+    for k, text in enumerate(texts):
+        middle, half = left + (k + 0.5) * width, drawn.length(text) / 2
+        if middle - half > last + 6:
+            drawn.text(middle, FOOT + 16, text, anchor="ms")
+            last = middle + half
+
+
+def _bar(drawn: Picture, low: str, high: str, label: str) -> None:
+    for k in range(64):
+        step = (FOOT - TOP) / 64
+        drawn.box(482, FOOT - (k + 1) * step, 12, step + 0.5, cividis(k / 63))
+    drawn.text(498, FOOT, low)
+    drawn.text(498, TOP + 9, high)
+    drawn.upwards(508, (TOP + FOOT) / 2, label[:40])
+
+
+def _titled(p: Coded) -> str:
+    return f"{p.name}, {p.units}" if p.units else p.name
+
+
+def _strips(drawn: Picture, asked: figures.Asked) -> None:
     found = figures.rates(asked)[:6]
-    ax.set_title("Held up: pass rate by value, %", loc="left", fontsize=11, fontweight="bold")
-    ax.set_ylim(len(found) - 0.4 if found else 1, -0.6)
-    for k, (_, rate) in enumerate(found):
-        ax.plot(np.linspace(0, 1, len(rate)), k - 0.35 + 0.7 * rate, "o-", color=PASS, ms=3, lw=1)
-        for level in (-0.35, 0.35):
-            ax.axhline(k + level, color="#E7EAEF", lw=0.8, zorder=0)
-    ax.set_yticks(range(len(found)), [_plain(p.name[:LABEL]) for p, _ in found])
-    ax.set_xticks([0, 1], ["lowest value", "highest"])
-    ax.set_xlim(-0.04, 1.04)
+    left = 546 + max((drawn.length(p.name[:LABEL]) for p, _ in found), default=0)
+    title = "Held up: pass rate by value, %"
+    drawn.text(left, TOP - 12, title, size=13, colour=INK, bold=True)
     if not found:
-        ax.text(0.5, 0.5, "no parameter varies", ha="center", transform=ax.transAxes)
-    for side in ("top", "right", "bottom"):
-        ax.spines[side].set_visible(False)
+        drawn.text(left, TOP + 40, "no parameter varies")
+        return
+    step = (FOOT - TOP) / max(len(found), 3)
+    for k, (p, rate) in enumerate(found):
+        top, foot = TOP + k * step + 6, TOP + (k + 1) * step - 8
+        drawn.text(left - 8, (top + foot) / 2, p.name[:LABEL], anchor="rm", colour=INK)
+        for at, text in ((top, "100"), (foot, "0")):
+            drawn.line([(left, at), (WIDTH - 40, at)], "#E7EAEF")
+            drawn.text(WIDTH - 10, at, text, anchor="rm", colour=EDGE)
+        across = np.linspace(left + 4, WIDTH - 44, len(rate)) if len(rate) > 1 else [left + 4]
+        places = [
+            (float(at), top + (foot - top) * float(r))
+            for at, r in zip(across, rate, strict=True)
+            if np.isfinite(r)
+        ]
+        if len(places) > 1 and p.ordered:
+            drawn.line(places, PASS)
+        for place in places:
+            drawn.dot(*place, 2.5, PASS)
+    foot = TOP + len(found) * step + 12
+    drawn.text(left, foot, "lowest value")
+    drawn.text(WIDTH - 40, foot, "highest", anchor="rs")

@@ -14,11 +14,10 @@ from sweepkit.views.drawing import (
     INK,
     LINE,
     PASS,
-    frame,
     interval_text,
+    overlaid,
     percent,
     ready,
-    titled,
     value_text,
     with_units,
 )
@@ -91,17 +90,18 @@ def trade_off(
     dropped = len(rows) - len(known)
     title = f"{len(front)} of {len(rows)} designs on the Pareto front"
     title += f" ({dropped} unknown or infinite, not drawn)" if dropped else ""
-    looks = frame(
+    return overlaid(
+        layers,
         drawn,
         WIDTH,
         HEIGHT,
+        f"{title}:\n{shown}",
         xlabel=_label(told, x),
         ylabel=_label(told, y),
         padding=0.08,
         show_legend=True,
         legend_position="right",
     )
-    return titled(hv.Overlay(layers).opts(**looks), f"{title}:\n{shown}", WIDTH)
 
 
 def _label(told: xr.Dataset, name: str) -> str:

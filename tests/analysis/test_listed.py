@@ -1,6 +1,9 @@
 """Points that a sweep lists are all there are; points that it samples stand for a space."""
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import sweepkit as sk
@@ -85,3 +88,26 @@ def test_sampled_points_still_stand_for_others(tmp_path):
         # A declaration of before does not say: then they are taken as drawn.
         old = ds.assign_attrs(sweepkit=ds.attrs["sweepkit"].replace('"sampled"', '"unsaid"'))
         assert sk.rate(old).iloc[0]["basis"] == "clusters"
+
+
+@pytest.mark.parametrize("replicates", [None, 3])
+@pytest.mark.parametrize("random", [False, True])
+def test_a_grid_without_refinements_rests_on_the_same_flat_or_over_its_dims(
+    tmp_path: Path, random: bool, replicates: int | None
+) -> None:
+    def settled(a: int, b: float) -> dict[str, float]:
+        return {"y": a + b}
+
+    def noisy(a: int, b: float, rng: np.random.Generator) -> dict[str, float]:
+        return {"y": a + b + float(rng.normal())}
+
+    grid = sk.grid(a=[1, 2, 3], b=[0.0, 1.0], replicates=replicates)
+    sweep = sk.Sweep(noisy if random else settled, grid, requirements=["y < 3.5"])
+    store = tmp_path / "s.zarr"
+    sk.run(sweep, store, n_jobs=1, backend="sequential")
+    columns = ["n_run", "n_failed", "rate", "low", "high", "basis"]
+    flat, over_dims = (sk.open(store, stages=flat) for flat in (True, False))
+    pd.testing.assert_frame_equal(sk.rate(flat)[columns], sk.rate(over_dims)[columns])
+    pd.testing.assert_frame_equal(
+        sk.held_up(flat)[["value", *columns]], sk.held_up(over_dims)[["value", *columns]]
+    )

@@ -12,6 +12,7 @@ import pytest
 
 import sweepkit as sk
 
+pytestmark = pytest.mark.slow
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "silent_failure.ipynb"
 
 

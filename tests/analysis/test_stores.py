@@ -128,7 +128,7 @@ def stopped(path, sweep, after):
 def written_at_once(monkeypatch):
     import importlib
 
-    monkeypatch.setattr(importlib.import_module("sweepkit.run"), "SLOW", -1.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "SLOW", -1.0)
 
 
 @pytest.mark.usefixtures("written_at_once")

@@ -271,7 +271,7 @@ def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run is a batch, written and told at once."""
     session = importlib.import_module("sweepkit.run")
     monkeypatch.setattr(session, "REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(session, "SLOW", -1.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "SLOW", -1.0)
     monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "BATCH_RUNS", 1)
     monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "FIRST_SECONDS", 0.0)
 

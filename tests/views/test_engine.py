@@ -75,6 +75,10 @@ ODD: dict[str, tuple[Any, Any]] = {
         ),
         ["y > 0.5"],
     ),
+    "names of an analysis": (
+        crossed((3, 2, 2)).rename(p0="kind", p1="size", p2="label"),
+        ["y > 0.5"],
+    ),
     "scattered": (
         xr.Dataset(
             {"y": ("run", np.random.default_rng(1).random(400))},
@@ -219,3 +223,79 @@ def test_the_still_picture_is_small_and_escaped(tmp_path: Path) -> None:
     assert len(png) + len(html) < 1_000_000
     assert HOSTILE not in html
     assert "ArithmeticError" in html
+
+
+def test_a_part_that_breaks_is_a_sentence_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(asked: Any) -> Any:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr("sweepkit.views.figures.held", broken)
+    monkeypatch.setattr("sweepkit.views.engine.record", broken)
+    engine = Engine(crossed((6, 6)), requirements=["y >= 0.5"])
+    engine.state.run = 0
+    answers: dict[str, Any] = {}
+    all_there = threading.Event()
+
+    def hear(message: dict[str, Any]) -> None:
+        answers[message.get("part", "problem")] = message.get("data")
+        if {"held", "pairs", "run"} <= set(answers):
+            all_there.set()
+
+    engine.listen(hear)
+    engine.handle({"state": {}, "want": ["held", "run", "pairs"], "key": "k"})
+    assert all_there.wait(20)
+    assert answers["held"] == {"why": "This could not be made: ZeroDivisionError: by nothing"}
+    assert "why" in answers["run"]
+    assert answers["pairs"]["pairs"]
+    monkeypatch.setattr("sweepkit.views.figures.overview", broken)
+    said: list[Any] = []
+    engine.listen(said.append)
+    engine.handle({"state": {}, "want": ["overview"], "key": "k"})
+    assert said == [{"problem": "The runs could not be counted: ZeroDivisionError: by nothing"}]
+    engine.close()
+
+
+def test_axes_swap_and_what_is_not_there_leaves_the_state_as_it_was() -> None:
+    engine = Engine(crossed((3, 4, 2)), requirements=["y > 0.5"])
+    before = engine.state.x, engine.state.y
+    engine.state.x = before[1]
+    assert (engine.state.x, engine.state.y) == before[::-1]
+    with pytest.raises(ValueError, match=r"x='p9' is no parameter; there are 'p0', 'p1', 'p2'"):
+        engine.state.x = "p9"
+    assert engine.state.x == before[1]
+    with pytest.raises(ValueError, match=r"by and by2 are both 'p2'"):
+        engine.state.param.update(x="p0", y="p1", by="p2", by2="p2")
+    with pytest.raises(ValueError, match="names 'p7', which is no parameter"):
+        engine.state.filters = [{"src": "code", "text": "x", "tests": [{"of": "p7", "codes": [0]}]}]
+    assert engine.state.filters == []
+    assert (engine.state.x, engine.state.by) == (before[1], "")
+    said: list[Any] = []
+    engine.listen(said.append)
+    engine.handle({"state": {"x": "p0", "y": "p0"}, "want": ["overview"]})
+    assert "x and y are both 'p0'" in said[0]["problem"]
+
+
+def test_a_dataset_of_a_sweep_that_runs_says_that_it_is_a_snapshot(tmp_path: Path) -> None:
+    ds = stored(tmp_path / "poles.zarr")
+    assert Engine(ds).first()["meta"]["notes"] == []
+    half = ds.assign(status=ds["status"].where(ds["length"] < 0.3, 0))
+    half.encoding = ds.encoding
+    (note,) = Engine(half).first()["meta"]["notes"]
+    assert "A snapshot: 72 runs were pending" in note
+    assert "sk.explore('poles.zarr')" in note
+
+
+def test_a_job_is_followed_from_its_first_run_on(tmp_path: Path) -> None:
+    from tests.poles import sweep
+
+    job = sk.start(sweep(), tmp_path / "poles.zarr", n_jobs=1, backend="threading", progress=False)
+    engine = Engine(job)
+    assert engine.source.path == str(tmp_path / "poles.zarr")
+    job.result(60)
+    engine.refresh()
+    assert engine._answer("overview", {})["progress"]["pending"] == 0
+    engine.close()
+    with pytest.raises(TypeError, match="this is a int; give a Dataset, the path of a store, or a"):
+        Engine(3)  # type: ignore[arg-type]

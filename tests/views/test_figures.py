@@ -15,6 +15,7 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit.views import captions, deeper, figures
 from sweepkit.views.engine import Engine
+from sweepkit.views.packing import rounded
 from sweepkit.views.record import record
 from tests.poles import HOSTILE, stored
 
@@ -192,3 +193,82 @@ def test_lines_are_all_runs_of_a_small_set_and_keep_rare_outcomes_of_a_large_one
     assert drawn["total"] == n
     assert len(runs) < 5000
     assert set(range(30)) <= set(runs.tolist())
+
+
+def test_small_multiples_over_two_parameters_count_each_cell(
+    engine: Engine, frame: pd.DataFrame
+) -> None:
+    engine.state.param.update(x="length", y="delay", by="mass", by2="replicate")
+    found = figures.overview(engine.asked())
+    assert [name for name, _ in found["axes"]] == ["mass", "replicate", "delay", "length"]
+    shape = [n for _, n in found["axes"]]
+    fails = failing(frame, 120, 12.0)
+    names = ["mass", "replicate", "delay", "length"]
+    expected = fails.groupby([frame[name] for name in names]).sum().to_numpy().reshape(shape)
+    np.testing.assert_array_equal(unpacked(found["cells"]["fail"]).reshape(shape), expected)
+
+
+def test_multiples_of_values_that_hardly_repeat_are_a_few_bins() -> None:
+    rng = np.random.default_rng(0)
+    n = 2000
+    coords = {name: ("run", rng.random(n)) for name in "abcd"}
+    ds = xr.Dataset({"y": ("run", rng.random(n))}, coords=coords)
+    engine = Engine(ds, requirements=["y > 0.5"])
+    engine.state.param.update(x="a", y="b", by="c", by2="d")
+    found = figures.overview(engine.asked())
+    assert found["axes"] == [["c", 4], ["d", 4], ["b", 8], ["a", 8]]
+    quarter = np.quantile(ds["c"], [0.25, 0.5])
+    wanted = int(((ds["c"] > quarter[0]) & (ds["c"] <= quarter[1])).sum())
+    counts = unpacked(found["cells"]["there"]).reshape(4, -1)
+    assert abs(int(counts[1].sum()) - wanted) <= 2
+    assert len(unpacked(figures.drags(engine.asked())["limits"][0])) == 4 * 4 * 8 * 8
+
+
+@pytest.mark.parametrize("streams", ["independent", "common"])
+def test_the_card_shows_the_seed_that_the_run_got(tmp_path: Path, streams: str) -> None:
+    def echo(gain: float, tool: Any, seed: int, x0: Any = None) -> dict[str, float]:
+        return {"told": float(seed)}
+
+    grid = sk.grid(gain=[0.1, 1, 7], tool={"saw": min, "file": max}, replicates=2)
+    sweep = sk.Sweep(echo, grid, requirements=["told > 2e9"], streams=streams)
+    path = tmp_path / "seeds.zarr"
+    ds = sk.run(sweep, path, n_jobs=1, backend="sequential", progress=False)
+    engine = Engine(path)
+    for run in range(ds["told"].size):
+        shown = record(engine.source, engine.table, run, engine.stops, None)
+        assert shown["seed"] == str(int(ds["told"].values.reshape(-1)[run]))
+    grid = sk.latin_hypercube(gain=sk.design((0.0, 1.0)), size=5, seed=1)
+    drawn = sk.Sweep(lambda gain, seed: {"told": float(seed)}, grid, streams=streams)
+    ds = sk.run(drawn, tmp_path / "drawn.zarr", n_jobs=1, backend="sequential", progress=False)
+    engine = Engine(ds, requirements=["told > 1e9"])
+    shown = record(engine.source, engine.table, 3, engine.stops, None)
+    assert shown["seed"] == str(int(ds["told"].values[3]))
+    plain = Engine(xr.Dataset({"y": ("a", [1.0])}, coords={"a": [1]}), requirements=["y > 0"])
+    assert record(plain.source, plain.table, 0, plain.stops, None)["seed"] == ""
+
+
+def test_a_run_drawn_with_all_its_parameters_has_its_nearest_beside_it() -> None:
+    gain = np.array([0.0, 1.0, 2.0, 10.0, 11.0])
+    ds = xr.Dataset({"y": ("run", gain)}, coords={"gain": ("run", gain), "b": ("run", gain)})
+    engine = Engine(ds, requirements=["y > 1.5"])
+    around = record(engine.source, engine.table, 0, engine.stops, None)["around"]
+    assert [one["run"] for one in around] == [1, 2, 3, 4]
+    assert [one["outcome"] for one in around] == ["fail", "pass", "pass", "pass"]
+    assert around[0]["away"] == pytest.approx(0.25)
+
+
+def test_the_ground_beyond_a_limit_is_on_the_side_that_fails() -> None:
+    heights = (("a", "t"), [[1.0, 2.0], [3.0, 4.0]])
+    ds = xr.Dataset({"h": heights, "top": ("a", [2.0, 4.0])}, coords={"a": [1, 2]})
+    wanted = ["h.min(t) >= 1.5", "h.max(t) <= 3.5", "abs(h).max(t) < 9", "h.last(t) > 0"]
+    engine = Engine(ds, requirements=wanted)
+    (shown,) = record(engine.source, engine.table, 0, engine.stops, None)["traces"]
+    sides = dict(zip(shown["limits"], shown["beyond"], strict=True))
+    assert sides == {1.5: "below", 3.5: "above", 9.0: "above", -9.0: "below", 0.0: ""}
+
+
+def test_long_numbers_are_read_at_a_glance() -> None:
+    text = "gain 0.152263 to 9.99803, load >= 2.5 and x = 1234.567, 8.01459e-05 of <n> in v1.2345a"
+    assert rounded(text) == (
+        "gain 0.152 to 10, load >= 2.5 and x = 1235, 8.01e-05 of <n> in v1.2345a"
+    )

@@ -117,3 +117,19 @@ def test_a_filter_on_what_is_not_there_is_refused_by_name(path: Path) -> None:
     engine.listen(said.append)
     engine.handle({"state": {"filters": [one(of="lenght", codes=[0])]}, "want": []})
     assert "names 'lenght', which is no parameter; there are" in said[0]["problem"]
+
+
+def test_the_code_of_kinds_of_parameters_called_as_parts_of_the_answer() -> None:
+    rng = np.random.default_rng(0)
+    ds = xr.Dataset(
+        {"y": (("kind", "size", "island"), rng.random((4, 3, 2)))},
+        coords={"kind": list("abcd"), "size": [1.0, 2.0, 3.0], "island": [False, True]},
+    )
+    engine = Engine(ds, requirements=["y > 0.4", "y < 0.8"])
+    for row in engine._answer("kinds", {})["rows"]:
+        engine.state.filters = [one(kind=row["key"])]
+        assert same_as_code(engine, ds) == row["count"]
+    assert sk.kinds(ds)["label"].dims == ("kind_", "size", "island")
+    engine.state.filters = [one(island=1)]
+    assert same_as_code(engine, ds) > 0
+    assert sk.islands(ds, requirements=["y > 0.4"])["label"].dims == ("kind", "size_", "island_")

@@ -38,6 +38,7 @@ export class App {
   end() {
     this.model.off?.("msg:custom", this.listener);
     clearTimeout(this.quiet);
+    clearTimeout(this.unlaid);
     cancelAnimationFrame(this.frame);
   }
 
@@ -88,8 +89,8 @@ export class App {
               0,
             );
       });
-      const { x, y, by, show } = before;
-      this.state = { ...this.state, stops, x, y, by, show };
+      const { x, y, by, by2, show } = before;
+      this.state = { ...this.state, stops, x, y, by, by2, show };
     }
     this.parts.overview = { key: news ? "old" : this.key(), data: overview };
     if (!news) this.build();
@@ -117,6 +118,8 @@ export class App {
   problem(text) {
     this.flying = null;
     this.trouble = text;
+    for (const view of this.views) // what waits for an answer says why there is none
+      for (const name of view.parts || []) this.parts[name] ??= { key: null, data: { why: text } };
     this.draw();
   }
 
@@ -132,6 +135,7 @@ export class App {
       state.stops,
       state.filters,
       state.show,
+      state.by2 || "",
     ]);
   }
 
@@ -232,7 +236,7 @@ export class App {
       return;
     }
     for (const view of this.views)
-      if ((view.parts || []).includes(name) || view.also?.includes(name)) view.draw();
+      if ((view.parts || []).includes(name) || view.also?.includes(name)) this.paint(view);
   }
 
   part(name) {
@@ -254,7 +258,7 @@ export class App {
           const seen = entries.some((e) => e.isIntersecting);
           if (seen && !view.seen) {
             view.seen = true;
-            view.draw();
+            this.paint(view);
             this.sync();
           } else if (!seen) view.seen = false;
         },
@@ -272,20 +276,34 @@ export class App {
       if (!this.root.clientWidth) return; // not on the screen: it is drawn when it gets a width
       const light = this.pendingDrag;
       for (const view of this.views) {
-        if (view.seen !== false && (!light || view.moves)) view.draw(light);
+        if (view.seen !== false && (!light || view.moves)) this.paint(view, light);
       }
       this.root.dataset.drawn = String(Number(this.root.dataset.drawn || 0) + 1);
       this.root.dataset.key = this.parts.overview?.key === this.key() ? "settled" : "moving";
     });
   }
 
+  // A view that cannot be drawn says so, and leaves the others as they are.
+  paint(view, light) {
+    let said = "";
+    try {
+      view.draw(light);
+    } catch (error) {
+      said = `This view could not be drawn: ${error.message}`;
+      reportError(error);
+    }
+    if (said && !view.broken) view.el.append((view.broken = h("p", { class: "empty" })));
+    if (view.broken) view.broken.textContent = said;
+  }
+
   // --- what can be said without Python -------------------------------------------------------------
 
   // Which one limit or slider a known state differs in from the present one; null if in more.
   differs(known) {
-    const [x, y, by, at, stops, filters, show] = JSON.parse(known);
+    const [x, y, by, at, stops, filters, show, by2] = JSON.parse(known);
     const now = this.state;
     if (x !== now.x || y !== now.y || by !== now.by || show !== now.show) return null;
+    if (by2 !== (now.by2 || "")) return null;
     if (
       JSON.stringify(filters) !== JSON.stringify(now.filters) ||
       stops.length !== now.stops.length
@@ -396,7 +414,12 @@ export class App {
   width(node, otherwise) {
     if (!this.widths.has(node)) {
       const width = node.clientWidth;
-      if (!width) return otherwise;
+      if (!width) {
+        // It is not laid out yet: what is drawn now is drawn again once it may be.
+        clearTimeout(this.unlaid);
+        this.unlaid = setTimeout(() => this.draw(), 200);
+        return otherwise;
+      }
       this.widths.set(node, width);
     }
     return this.widths.get(node);

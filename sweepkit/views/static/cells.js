@@ -130,6 +130,8 @@ export function openRing(X, Y, W, H) {
   );
 }
 
+const said = (p, k) => `${p.name} ${united((p.full || p.labels)[k], p.units)}`;
+
 export const cellPlace = (x, y, by, i, j, z) =>
   [
     [x, i],
@@ -137,7 +139,51 @@ export const cellPlace = (x, y, by, i, j, z) =>
     [by, z],
   ]
     .filter(([p]) => p)
-    .map(([p, k]) => `${p.name} ${united((p.full || p.labels)[k], p.units)}`);
+    .map(([p, k]) => (p.say ? p.say(k) : said(p, k)));
+
+// A parameter in fewer bins, each of several of its own: `group` says which.
+export function coarse(p, n) {
+  if (!p || !n || n >= p.n) return p;
+  const group = Array.from({ length: n }, () => []);
+  for (let c = 0; c < p.n; c++) group[Math.floor((c * n) / p.n)].push(c);
+  const ends = [
+    group.map((codes) => p.ends[0][codes[0]]),
+    group.map((codes) => p.ends[1][codes[codes.length - 1]]),
+  ];
+  const time = p.kind === "time",
+    numbers = ends[0].map((low, k) => (low + ends[1][k]) / 2);
+  const told = (codes, at) => p.labels[codes[Math.floor(at * (codes.length - 1))]];
+  return {
+    ...p,
+    n,
+    group,
+    ends,
+    numbers,
+    labels: group.map((codes, k) => (time ? told(codes, 0.5) : figure(numbers[k], 3))),
+    full: group.map((codes, k) =>
+      time
+        ? `${told(codes, 0)} to ${told(codes, 1)}`
+        : [ends[0][k], ends[1][k]].map((v) => figure(v, 3)).join(ends[0][k] < 0 ? " to " : "–"),
+    ),
+  };
+}
+
+export const codesOf = (p, k) => (p.group ? p.group[k] : [k]);
+
+// The small multiples over one or two parameters: what each map is of, in words and as tests.
+export function multiplesOver(parameters) {
+  const inner = parameters.length > 1 ? parameters[1].n : 1;
+  const at = (z) => (parameters.length > 1 ? [Math.floor(z / inner), z % inner] : [z]);
+  const lines = (z) => parameters.map((p, k) => said(p, at(z)[k]));
+  return {
+    name: parameters.map((p) => p.name).join(" and "),
+    n: parameters.reduce((all, p) => all * p.n, 1),
+    inner,
+    lines,
+    say: (z) => lines(z).join(", "),
+    tests: (z) => parameters.map((p, k) => ({ of: p.name, codes: codesOf(p, at(z)[k]) })),
+  };
+}
 
 export function cellWords(x, y, by, i, j, z, cells, c) {
   const n = cells.pass[c] + cells.fail[c];
@@ -179,14 +225,11 @@ export function cellTip(app, x, y, by, i, j, z, cells, c, scale) {
 }
 
 export function pickedBy(f, x, y, by, i, j, z) {
+  const mine = [{ of: x.name, codes: codesOf(x, i) }];
+  if (y) mine.push({ of: y.name, codes: codesOf(y, j) });
+  if (by) mine.push(...(by.tests ? by.tests(z) : [{ of: by.name, codes: [z] }]));
   return f.tests.every((t) =>
-    t.of === x.name
-      ? t.codes.includes(i)
-      : y && t.of === y.name
-        ? t.codes.includes(j)
-        : by && t.of === by.name
-          ? t.codes.includes(z)
-          : false,
+    mine.some((own) => own.of === t.of && own.codes.some((c) => t.codes?.includes(c))),
   );
 }
 
@@ -233,7 +276,8 @@ export function cellImage(root, cells, scale, z, nx, ny, w, tall, ex, ey) {
   node.width = Math.round(w * ratio);
   node.height = Math.round(tall * ratio);
   const brush = node.getContext("2d"),
-    style = getComputedStyle(root);
+    style = getComputedStyle(root),
+    wrong = style.getPropertyValue("--sk-error");
   for (let j = 0; j < ny; j++)
     for (let i = 0; i < nx; i++) {
       const c = (z * ny + j) * nx + i,
@@ -255,6 +299,11 @@ export function cellImage(root, cells, scale, z, nx, ny, w, tall, ex, ey) {
         (ex.e[i + 1] - ex.e[i]) * node.width + 0.4,
         (ey.e[j + 1] - ey.e[j]) * node.height + 0.4,
       );
+      if (paint !== "rate" || !cells.error[c]) continue;
+      const tall_ = (ey.e[j + 1] - ey.e[j]) * node.height,
+        hurt = Math.max(1, (tall_ * cells.error[c]) / (n + cells.error[c]));
+      brush.fillStyle = wrong;
+      brush.fillRect(X, Y + tall_ - hurt, (ex.e[i + 1] - ex.e[i]) * node.width, hurt);
     }
   return s("image", {
     href: node.toDataURL(),
@@ -319,7 +368,11 @@ export function mapLegend(app, cells, scale, url) {
       bars.push(
         s(
           "text",
-          { x: 8 + f * width, y: 22, "text-anchor": "middle" },
+          {
+            x: (scale.kind === "rate" || f ? 8 : 0) + f * width,
+            y: 22,
+            "text-anchor": scale.kind === "rate" || f ? "middle" : "start",
+          },
           scale.kind === "rate" ? percent(f) : figure(low + f * (high - low), 3),
         ),
       );

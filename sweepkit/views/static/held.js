@@ -34,6 +34,10 @@ export function heldView(app) {
       swap(strips, h("p", { class: "empty" }, "Counting …"));
       return;
     }
+    if (!app.meta.levers.length) {
+      swap(strips, h("p", { class: "empty" }, "No requirement says what holds up."));
+      return;
+    }
     if (!data.strips) {
       swap(strips, h("p", { class: "empty" }, data.why));
       return;
@@ -150,17 +154,26 @@ export function heldView(app) {
           }),
         );
     }
-    if (few)
+    if (few || !p.numbers)
       pass.forEach((v, i) => {
         if (v !== null)
           svg.append(
-            s("circle", { cx: at[i], cy: Y(v), r: p.n > 16 ? 2 : 3, fill: "var(--sk-pass)" }),
+            s("circle", {
+              cx: at[i],
+              cy: Y(v),
+              r: p.n > 40 ? 1.3 : p.n > 16 ? 2 : 3,
+              fill: "var(--sk-pass)",
+            }),
           );
       });
     const labels = p.labels.map((v) => short(v, 9)),
       shown = fitting(at, labels, 6, 6.2);
     labels.forEach((v, i) => {
-      if (shown[i]) svg.append(s("text", { x: at[i], y: H + 12, "text-anchor": "middle" }, v));
+      if (!shown[i]) return;
+      const start = at[i] < 3.1 * v.length; // else it would reach into the names
+      svg.append(
+        s("text", { x: start ? 0 : at[i], y: H + 12, "text-anchor": start ? "start" : "middle" }, v),
+      );
     });
     svg.addEventListener("mousemove", (e) => {
       const u = e.clientX - svg.getBoundingClientRect().x;

@@ -7,18 +7,22 @@ import {
   cellPlace,
   cellTip,
   cellWords,
+  coarse,
+  codesOf,
   colourScale,
   labelsTurned,
   mapLegend,
+  multiplesOver,
   openRing,
   pickedBy,
   unevenValues,
 } from "./cells.js";
 
 const MANY = 2500; // cells drawn one by one; more become a picture
+const MOST = 48; // maps side by side
 
 export function mapView(app) {
-  const one = h("button", { type: "button", onclick: () => app.set({ by: "" }) }, "One map");
+  const one = h("button", { type: "button", onclick: () => app.set({ by: "", by2: "" }) }, "One map");
   const many = h(
     "button",
     { type: "button", onclick: () => app.set({ by: firstFree() }) },
@@ -48,26 +52,27 @@ export function mapView(app) {
   let madeFor = "";
 
   const several = () => app.meta.params.filter((p) => p.n > 1);
-  const firstFree = () =>
-    several().find((p) => p.name !== app.state.x && p.name !== app.state.y && p.n <= 12)?.name ||
-    "";
+  const AXES = ["x", "y", "by", "by2"];
+  const free = () => several().filter((p) => !AXES.some((axis) => app.state[axis] === p.name));
+  const firstFree = () => free().find((p) => p.n <= 12 || p.ends)?.name || "";
 
   function choose(axis, name) {
-    const { x, y, by } = app.state,
-      next = { x, y, by };
-    for (const other of ["x", "y", "by"])
+    const next = Object.fromEntries(AXES.map((one) => [one, app.state[one] || ""]));
+    for (const other of AXES)
       if (other !== axis && next[other] === name && name) next[other] = next[axis];
     next[axis] = name;
     if (!next.x) [next.x, next.y] = [next.y, ""];
+    if (!next.by) [next.by, next.by2] = [next.by2, ""];
     app.set(next);
   }
 
   function controls() {
-    const { x, y, by, show } = app.state,
+    const { x, y, by, by2, show } = app.state,
       key = JSON.stringify([
         x,
         y,
         by,
+        by2,
         show,
         app.meta.params.map((p) => [p.name, p.n]),
         app.meta.outputs,
@@ -104,6 +109,9 @@ export function mapView(app) {
       h("label", {}, "x ", select("x", x, false, "x axis")),
       h("label", {}, "y ", select("y", y, true, "y axis")),
       by ? h("label", {}, "by ", select("by", by, true, "multiples by")) : null,
+      by && (by2 || free().length)
+        ? h("label", {}, "and ", select("by2", by2 || "", true, "and by"))
+        : null,
       h(
         "label",
         {},
@@ -123,7 +131,7 @@ export function mapView(app) {
     one.setAttribute("aria-pressed", String(!by));
     many.setAttribute("aria-pressed", String(Boolean(by)));
     many.disabled = !by && !firstFree();
-    const rest = several().filter((p) => ![x, y, by].includes(p.name));
+    const rest = several().filter((p) => ![x, y, by, by2].includes(p.name));
     swap(
       sliders,
       rest.map((p) => {
@@ -186,17 +194,24 @@ export function mapView(app) {
   function draw() {
     controls();
     slices();
-    const x = app.param(app.state.x),
-      y = app.param(app.state.y),
-      by = app.param(app.state.by);
+    const { axes } = app.part("overview"),
+      sizes = Object.fromEntries(axes || []),
+      wanted = ["by", "by2", "y", "x"].map((axis) => app.state[axis]).filter(Boolean);
+    if (axes && axes.map(([name]) => name).join("\0") !== wanted.join("\0")) return; // under way
+    const named = (name) => coarse(app.param(name), sizes[name]),
+      x = named(app.state.x),
+      y = named(app.state.y),
+      over = [app.state.by, app.state.by2].filter(Boolean).map(named);
+    const by = over.length ? multiplesOver(over) : null;
     const cells = app.cells();
     plot.dataset.exact = String(cells.exact);
     const wide = Math.max(260, app.width(plot, 500));
     const focus = plot.getRootNode().activeElement?.closest?.(".hit"),
       at = focus && plot.contains(focus) ? focus.dataset.i : null;
     const hatched = hatch();
-    const panels = by ? by.n : 1,
-      across = by ? (panels > 4 && wide > 640 ? 3 : panels > 1 ? 2 : 1) : 1;
+    const panels = by ? Math.min(by.n, MOST) : 1,
+      fit = Math.max(2, Math.min(4, Math.floor(wide / 130)));
+    const across = !by || panels === 1 ? 1 : crosswise(by, panels, wide, fit);
     const left = y
         ? Math.min(100, 34 + 6.4 * Math.max(...y.labels.map((t) => Math.min(12, t.length))))
         : 12,
@@ -206,9 +221,9 @@ export function mapView(app) {
     const tall = !y
       ? 70
       : by
-        ? Math.max(90, Math.min(190, 280 / Math.min(rows, 2)))
+        ? Math.max(90, Math.min(190, 280 / Math.min(rows, across > 2 ? 3 : 2)))
         : Math.max(120, Math.min(300, 60 * y.n + 60));
-    const head = by ? 20 : 4,
+    const head = over.length > 1 ? 34 : by ? 20 : 4,
       foot = 24,
       step = tall + head + foot;
     const turned = labelsTurned(x, w);
@@ -279,7 +294,19 @@ export function mapView(app) {
     }
     swap(legend, mapLegend(app, cells, scale, hatched.url));
     empty(cells);
+    if (by && by.n > MOST) {
+      why.hidden = false;
+      why.textContent = `The first ${MOST} of ${by.n} maps. ${why.textContent}`;
+    }
   }
+
+  // Maps in a row: of two parameters those of the second, where they have the room.
+  function crosswise(by, panels, wide, fit) {
+    if (by.inner > 1) return by.inner <= fit ? by.inner : fit;
+    return panels > 4 && wide > 640 ? 3 : 2;
+  }
+
+  const movable = () => app.meta.levers.some((r) => r.movable);
 
   function empty(cells) {
     const sum = (name) => cells[name].reduce((a, b) => a + b, 0),
@@ -297,10 +324,9 @@ export function mapView(app) {
       text = "No run has finished with outputs: all that ended errored. Kinds, below, says how.";
     else if (!known) text = "No run has finished yet, so there is no rate to show.";
     else if (!cells.value && app.meta.levers.length && !fail)
-      text = "Every finished run passes. Move a limit above to see where runs come close.";
+      text = `Every finished run passes.${movable() ? " Move a limit above to see where runs come close." : ""}`;
     else if (!cells.value && app.meta.levers.length && !pass)
-      text =
-        "Every finished run fails. Move a limit above, or colour by margin, to see which come close.";
+      text = `Every finished run fails.${movable() ? " Move a limit above, or colour by margin, to see which come close." : ""}`;
     else if (!cells.value && !app.meta.levers.length)
       text = "Nothing says which runs fail, so every finished run counts as passing.";
     if (cells.value && cells.value.low === null)
@@ -315,16 +341,18 @@ export function mapView(app) {
     const nx = x.n,
       ny = y ? y.n : 1,
       group = s("g", { transform: `translate(${ox},${oy})` });
-    const picture = nx * ny > MANY;
+    const picture = nx * ny > MANY || (by && nx * ny * Math.min(by.n, MOST) > 2 * MANY);
     const run = app.part("run"),
       open =
         run && app.state.run === run.run
           ? Object.fromEntries(run.point.map((p) => [p.name, p.code]))
-          : null;
+          : null,
+      here = open && (!by || by.tests(z).every((t) => t.codes.includes(open[t.of]))),
+      inside = (p, k) => codesOf(p, k).includes(open[p.name]);
     const picked = app.state.filters.find((f) => f.src === "map");
     const gap = small || w / nx < 12 ? 0.5 : 1;
     if (picture) group.append(cellImage(el, cells, scale, z, nx, ny, w, tall, ex, ey));
-    let tallies = [0, 0];
+    let tallies = [0, 0, 0];
     for (let j = 0; j < ny; j++) {
       for (let i = 0; i < nx; i++) {
         const c = (z * ny + j) * nx + i;
@@ -334,6 +362,7 @@ export function mapView(app) {
           H = (ey.e[j + 1] - ey.e[j]) * tall;
         tallies[0] += cells.fail[c];
         tallies[1] += cells.pass[c] + cells.fail[c];
+        tallies[2] += cells.error[c];
         if (picture) continue;
         const box = {
           X: X + gap / 2,
@@ -364,33 +393,32 @@ export function mapView(app) {
             }),
           );
         }
-        if (
-          open &&
-          open[x.name] === i &&
-          (!y || open[y.name] === j) &&
-          (!by || open[by.name] === z)
-        )
-          group.append(openRing(X, Y, W, H));
+        if (here && inside(x, i) && (!y || inside(y, j))) group.append(openRing(X, Y, W, H));
         group.append(hit(x, y, by, cells, scale, c, i, j, z, X, Y, W, H));
       }
     }
     if (picture) group.append(sheet(x, y, by, cells, scale, z, w, tall, ex, ey));
     group.append(cellAxes(x, y, ex, ey, w, tall, first, turned, small));
     if (by) {
-      const known = tallies[1];
-      group.append(
-        s(
-          "text",
-          { x: 0, y: -6, class: "panel" },
-          short(`${by.name} ${united(by.labels[z], by.units)}`, Math.floor(w / 7)),
-        ),
-      );
-      if (w > 150)
+      const known = tallies[1],
+        lines = by.lines(z),
+        roomy = w > 62 + 6.6 * Math.min(14, lines[0].length);
+      lines.forEach((line, k) =>
         group.append(
           s(
             "text",
-            { x: w, y: -6, "text-anchor": "end" },
-            known ? `${percent(tallies[0] / known)} % fail` : "not run",
+            { x: 0, y: -6 - 14 * (lines.length - 1 - k), class: "panel" },
+            s("title", {}, by.say(z)),
+            short(line, Math.floor((w - (roomy && !k ? 62 : 0)) / 6.6)),
+          ),
+        ),
+      );
+      if (roomy)
+        group.append(
+          s(
+            "text",
+            { x: w, y: -6 - 14 * (lines.length - 1), "text-anchor": "end" },
+            known ? `${percent(tallies[0] / known)} % fail` : tallies[2] ? "errors" : "not run",
           ),
         );
     }
@@ -460,9 +488,9 @@ export function mapView(app) {
       app.unfilter((f) => f.src === "map");
       return;
     }
-    const tests = [{ of: x.name, codes: [i] }];
-    if (y) tests.push({ of: y.name, codes: [j] });
-    if (by) tests.push({ of: by.name, codes: [z] });
+    const tests = [{ of: x.name, codes: codesOf(x, i) }];
+    if (y) tests.push({ of: y.name, codes: codesOf(y, j) });
+    if (by) tests.push(...by.tests(z));
     app.filter(
       { src: "map", text: cellPlace(x, y, by, i, j, z).join(", "), tests },
       { open: true },

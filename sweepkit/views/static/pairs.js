@@ -88,7 +88,7 @@ export function pairsView(app) {
           context.fillRect(X, Y, W, H);
         }
         if (error) {
-          const hurt = n ? Math.max(2, (H * error) / (n + error)) : H;
+          const hurt = n ? Math.max(Math.min(2, H / 4), (H * error) / (n + error)) : H;
           context.fillStyle = pattern;
           context.fillRect(X, Y + H - hurt, W, hurt);
         }
@@ -127,6 +127,7 @@ export function pairsView(app) {
       x: pair.x,
       y: pair.y,
       by: [pair.x, pair.y].includes(app.state.by) ? "" : app.state.by,
+      by2: [pair.x, pair.y].includes(app.state.by2) ? "" : app.state.by2,
     };
     const same = app.state.x === pair.x && app.state.y === pair.y;
     const on = e.target === node && (same || e.shiftKey);

@@ -109,6 +109,18 @@ export function parallelView(app) {
     if (at) box.querySelector(`[data-axis="${CSS.escape(at)}"]`)?.focus({ preventScroll: true });
   }
 
+  // How values between a parameter's ends lie between 0 and 1, straight or in the logarithm.
+  function span_(p) {
+    const f = p.log ? Math.log : (v) => v,
+      low = f(p.ends[0][0]),
+      width = f(p.ends[1][p.n - 1]) - low;
+    if (!(width > 0) || !Number.isFinite(width)) return null;
+    return {
+      to: (v) => (f(v) - low) / width,
+      from: (u) => (p.log ? Math.exp : (v) => v)(low + u * width),
+    };
+  }
+
   function outcomes(data) {
     const base = unpack(data.base),
       levers = data.levers.map(unpack),
@@ -136,13 +148,27 @@ export function parallelView(app) {
       const codes = unpack(data.codes[p.name]),
         c = edges(p, H).c,
         y = c.map((u) => TOP + (1 - (0.04 + 0.92 * u)) * H);
-      axes.push({
+      const axis = {
         p,
         name: p.name,
         units: p.units,
         y: (i) => y[codes[i]],
         at: y,
         labels: p.labels,
+      };
+      axes.push(axis);
+      // Values that hardly repeat lie where they are, and a brush is of values and not of bins.
+      const scale = data.exact?.[p.name] && span_(p);
+      if (!scale) continue;
+      const values = unpack(data.exact[p.name]),
+        place = (v) => TOP + (1 - (0.04 + 0.92 * scale.to(v))) * H;
+      Object.assign(axis, {
+        y: (i) => place(values[i]),
+        at: p.numbers.map(place),
+        f: place,
+        back: (v) => scale.from((1 - (v - TOP) / H - 0.04) / 0.92),
+        low: p.ends[0][0],
+        high: p.ends[1][p.n - 1],
       });
     }
     for (const a of data.axes) {
@@ -183,7 +209,7 @@ export function parallelView(app) {
       g.beginPath();
       axes.forEach((axis, k) => {
         let y = axis.status ? axis.of(outcome[i]) + 26 * spread(i, 3) : axis.y(i);
-        if (axis.p && axis.p.n <= 24) y += Math.min(9, (0.5 * H) / axis.p.n) * spread(i, k);
+        if (axis.p && !axis.f && axis.p.n <= 24) y += Math.min(9, (0.5 * H) / axis.p.n) * spread(i, k);
         if (!k) g.moveTo(axis.x, y);
         else {
           const last = axes[k - 1].x,
@@ -252,7 +278,7 @@ export function parallelView(app) {
       if (axis.p) {
         let last = Infinity;
         axis.at.forEach((y, i) => {
-          if (last - y < 12) return;
+          if (last - y < (axis.at.length > 8 ? 22 : 12)) return;
           last = y;
           g.append(label(-6, y + 4, short(axis.labels[i], 8)));
         });
@@ -290,7 +316,7 @@ export function parallelView(app) {
   }
 
   function commit(axis, top, foot) {
-    if (axis.p) {
+    if (axis.p && !axis.f) {
       const codes = axis.at
         .map((y, i) => (y >= top - 1 && y <= foot + 1 ? i : -1))
         .filter((i) => i >= 0);
@@ -311,15 +337,15 @@ export function parallelView(app) {
       });
       return;
     }
-    const { low, high } = axis.a,
-      back = (y) => low + ((1 - (y - TOP) / H - 0.04) / 0.92) * (high - low);
+    const { low, high } = axis.a || axis,
+      back = axis.back || ((y) => low + ((1 - (y - TOP) / H - 0.04) / 0.92) * (high - low));
     const a = Math.max(back(foot), low),
       b = Math.min(back(top), high);
     app.filter({
       src: "brush",
       on: axis.name,
       text: `${axis.name} ${united(`${figure(a)} to ${figure(b)}`, axis.units)}`,
-      tests: [{ output: axis.a.what, low: a, high: b }],
+      tests: [axis.a ? { output: axis.a.what, low: a, high: b } : { of: axis.name, low: a, high: b }],
     });
   }
 
@@ -392,7 +418,7 @@ export function parallelView(app) {
       e.preventDefault();
       e.stopPropagation();
       const way = e.key === "ArrowUp" ? 1 : -1;
-      if (axis.p) {
+      if (axis.p && !axis.f) {
         const filter = current(axis),
           codes = filter ? filter.tests[0].codes : axis.at.map((_, i) => i);
         let low = codes[0],

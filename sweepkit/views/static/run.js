@@ -1,5 +1,18 @@
 // The run: what it was given, what became of it, its log and traceback, and what would make it pass.
-import { VERBS, count, figure, glyph, h, plural, s, short, status, swap, united } from "./draw.js";
+import {
+  VERBS,
+  count,
+  figure,
+  glyph,
+  h,
+  percent,
+  plural,
+  s,
+  short,
+  status,
+  swap,
+  united,
+} from "./draw.js";
 import { traceKey, tracePlot } from "./trace.js";
 
 export function runView(app) {
@@ -10,6 +23,14 @@ export function runView(app) {
   function draw() {
     const { run } = app.state,
       data = app.part("run");
+    if (run !== null && data?.why) {
+      swap(
+        el,
+        h("div", { class: "head" }, h("h2", {}, `Run ${count(run)}`)),
+        h("p", { class: "note" }, data.why),
+      );
+      return;
+    }
     if (run === null || !data || !("run" in data)) {
       const outcome = app.part("overview"),
         any = (outcome.selected || outcome.all).fail + (outcome.selected || outcome.all).error;
@@ -39,8 +60,8 @@ export function runView(app) {
       verdict(data),
       h(
         "div",
-        { class: "rbody" },
-        h("div", {}, parameters(data), margins(data), outputs(data)),
+        { class: data.traces.length ? "rbody" : "rbody plain" },
+        h("div", {}, parameters(data), around(data), margins(data), outputs(data)),
         h("div", {}, traces(data)),
         h("div", {}, texts(data), facts(data)),
         h("div", {}, actions(data), nearest(data)),
@@ -88,7 +109,9 @@ export function runView(app) {
     const broken = data.margins.filter((m) => !m.holds).map((m) => m.name);
     let text =
       data.outcome === "pass"
-        ? "all requirements hold"
+        ? app.meta.levers.length
+          ? "all requirements hold"
+          : "no requirement says whether it passes"
         : data.outcome === "fail"
           ? `breaks ${broken.join(", ")}`
           : data.outcome === "error"
@@ -99,7 +122,9 @@ export function runView(app) {
     return h(
       "div",
       { class: `verdict is-${data.outcome}` },
-      status(data.outcome, h("b", {}, VERBS[data.outcome])),
+      data.outcome === "pass" && !app.meta.levers.length
+        ? h("b", {}, "finished")
+        : status(data.outcome, h("b", {}, VERBS[data.outcome])),
       h("span", { class: "s muted", title: text }, short(text, 64)),
     );
   }
@@ -135,6 +160,33 @@ export function runView(app) {
             ),
           ),
         ),
+      ),
+    ];
+  }
+
+  // Where no other run differs in one parameter alone: the nearest ones.
+  function around(data) {
+    if (!data.around?.length) return null;
+    return [
+      h("h3", {}, "Nearest runs", h("span", {}, "mean distance, % of the range")),
+      h(
+        "div",
+        { class: "around" },
+        data.around.map((a) => {
+          const text = `run ${count(a.run)}, ${percent(a.away)} % away: ${a.outcome}`;
+          return h(
+            "button",
+            {
+              type: "button",
+              title: text,
+              "aria-label": text,
+              data: { f: `around-${a.run}` },
+              onclick: () => app.open(a.run),
+            },
+            glyph(a.outcome, 13),
+            h("span", { class: "xs" }, percent(a.away)),
+          );
+        }),
       ),
     ];
   }
@@ -246,6 +298,8 @@ export function runView(app) {
 
   function traces(data) {
     if (!data.traces.length) return null;
+    const inner = app.width(el, 350) - 32,
+      room = Math.max(200, Math.min(560, (inner > 560 ? (inner - 24) / 2 : inner) - 52));
     return data.traces.map((t) => {
       const head = h(
         "h3",
@@ -261,7 +315,7 @@ export function runView(app) {
       const mine = t.lines.find((l) => l.run === data.run);
       if (!mine || !mine.x.length)
         return [head, h("p", { class: "note" }, "No trace was written.")];
-      return [head, tracePlot(t, data)];
+      return [head, tracePlot(t, data, room)];
     });
   }
 
@@ -314,7 +368,7 @@ export function runView(app) {
         d === null ? "not known" : d < 1 ? `${figure(1000 * d, 3)} ms` : `${figure(d, 3)} s`,
       ),
       fact("Attempts", data.attempts === null ? "not known" : count(data.attempts)),
-      data.seed ? fact("Seed", data.seed) : null,
+      fact("Seed", data.seed ? h("span", { class: "mono" }, data.seed) : "not known"),
     );
   }
 
@@ -364,6 +418,7 @@ export function runView(app) {
   }
 
   function nearest(data) {
+    if (data.outcome === "pass" && !app.meta.levers.length) return null;
     if (data.outcome === "pass")
       return [h("h3", {}, "Nearest passing run"), h("p", { class: "note" }, "This run passes.")];
     if (!data.nearest)

@@ -12,9 +12,8 @@ export const traceKey = (kind) =>
     }),
   );
 
-export function tracePlot(t, data) {
-  const W = 268,
-    H = 112,
+export function tracePlot(t, data, W = 268) {
+  const H = 112,
     xs = t.lines.flatMap((l) => [l.x[0], l.x[l.x.length - 1]]).filter((v) => v !== undefined),
     ys = t.lines
       .flatMap((l) => l.y)
@@ -42,12 +41,13 @@ export function tracePlot(t, data) {
     }),
     g = s("g", { transform: "translate(42,6)" });
   svg.append(g);
-  for (const limit of t.limits) {
-    if (limit >= 0)
+  t.limits.forEach((limit, k) => {
+    const side = t.beyond ? t.beyond[k] : limit >= 0 ? "above" : "below";
+    if (side === "above")
       g.append(
         s("rect", { y: 0, width: W, height: Math.max(0, fy(limit)), fill: "var(--sk-fail-soft)" }),
       );
-    else
+    else if (side === "below")
       g.append(
         s("rect", {
           y: fy(limit),
@@ -56,7 +56,7 @@ export function tracePlot(t, data) {
           fill: "var(--sk-fail-soft)",
         }),
       );
-  }
+  });
   const up = ticks(low, high, 3),
     texts = tickTexts(up);
   up.forEach((v, i) =>

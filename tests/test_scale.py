@@ -1,0 +1,27 @@
+"""Nothing that the driver keeps grows with the number of runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.scale import SIMULATED, on_disk, simulated
+
+
+def driven(runs: int, store: str) -> list[dict[str, float]]:
+    """Decades of a sweep that a stub executor answers, without the last line on the store."""
+    *decades, whole = simulated(runs, store)
+    assert whole["files"] == on_disk(store)["files"] < 200 + runs / 5_000
+    return decades
+
+
+def test_memory_and_time_per_batch_do_not_grow_with_the_runs(store: str) -> None:
+    first, last = driven(10**6, store)
+    assert last["mb"] < first["mb"] + 100
+    assert last["ms_a_batch"] < 3 * first["ms_a_batch"]
+
+
+@pytest.mark.slow
+def test_memory_and_time_per_batch_are_flat_to_a_hundred_million(store: str) -> None:
+    *_, million, ten, hundred = driven(SIMULATED, store)
+    assert hundred["mb"] < million["mb"] + 100
+    assert hundred["ms_a_batch"] < 3 * ten["ms_a_batch"]
