@@ -8,6 +8,7 @@ from typing import Any
 from sweepkit.html import Markup, escape, mark
 from sweepkit.views.columns import Columns
 from sweepkit.views.findings import Findings, in_words
+from sweepkit.views.wording import counted
 
 __all__ = ["NOTHING", "sections"]
 
@@ -27,7 +28,8 @@ def sections(said: Findings, carried: Columns, title: str, views: Sequence[str])
     if "regions" in views:
         yield f'<div class="slot" data-slot="regions">{_boxes_table(answers["regions"])}</div>'
     yield _card("Kinds", _kinds(answers["kinds"]), name="kinds", breaks=True)
-    yield _slot("distribution", "Distributions", "", views)
+    nothing = "" if facts["outputs"] else "There is no output with one number a run."
+    yield _slot("distribution", "Distributions", nothing, views)
     yield _card("Outputs against their limits", _outputs(facts), name="outputs")
     yield '<div class="two-up">'
     yield _slot("sure", "How sure", answers["sure"]["sentence"], views)
@@ -63,8 +65,13 @@ def _slot(name: str, title: str, sentence: str, views: Sequence[str]) -> str:
 def _header(facts: Mapping[str, Any], title: str) -> str:
     runs, row = facts["runs"], _row(facts["answers"]["rate"])
     ended = runs["total"] - runs["pending"]
-    sizes = f"{runs['total']:,} runs, {len(facts['parameters'])} parameters, "
-    sizes += f"{len(facts['requirements'])} requirements"
+    sizes = ", ".join(
+        (
+            counted(runs["total"]),
+            counted(len(facts["parameters"]), "parameter"),
+            counted(len(facts["requirements"]), "requirement"),
+        )
+    )
     stored = f"{facts['store']}  " if facts["store"] else ""
     rate = f"{100 * row['rate']:.1f} %" if row else NOTHING
     low, high = (row.get("low"), row.get("high")) if row else (None, None)
