@@ -86,6 +86,7 @@ _HOMES = {
     "refined_rate": "analysis",
     "regions": "analysis",
     "replay": "workbench",
+    "report": "views.report",
     "requirement": "requirements",
     "robustness": "analysis",
     "run": "workbench",
@@ -221,6 +222,7 @@ if TYPE_CHECKING:
     from sweepkit.views.how_sure import how_sure as how_sure
     from sweepkit.views.pair_matrix import pair_matrix as pair_matrix
     from sweepkit.views.parallel_coordinates import parallel_coordinates as parallel_coordinates
+    from sweepkit.views.report import report as report
     from sweepkit.views.strips import strips as strips
     from sweepkit.views.trade_off import trade_off as trade_off
     from sweepkit.workbench import derive as derive

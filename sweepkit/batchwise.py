@@ -16,18 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.capture import capped, one_line, told
+from sweepkit.casts import Misfit
+from sweepkit.columns import Collector, Column, put_apart, whole_column
 from sweepkit.containment import Surroundings, seed_globals
 from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork, outbox
-from sweepkit.outputs import (
-    Collector,
-    Column,
-    Misfit,
-    Output,
-    as_mapping,
-    put_apart,
-    whole_column,
-)
+from sweepkit.outputs import Output
 from sweepkit.protocols import Result
+from sweepkit.results import as_mapping
 from sweepkit.status import Status
 from sweepkit.streams import generators, seeds
 from sweepkit.vectorized import Vectorized

@@ -349,6 +349,37 @@ def replay(target: str, store: str, storage: Any, run: int, values: dict[str, An
 @main.command()
 @STORE
 @REACHED
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File that ends in .html, .md or .json, by default report.html; may be given again.",
+)
+@click.option(
+    "--require", multiple=True, help="In place of the stored requirements; again for more."
+)
+@click.option("--title", help="By default the name of the store.")
+def report(
+    store: str, storage: Any, outputs: tuple[Path, ...], require: tuple[str, ...], title: str | None
+) -> None:
+    """Write what STORE says, also while it is being filled: a page, Markdown or JSON.
+
+    \b
+    Example:
+      sweepkit report s.zarr -o report.html -o report.md
+    """
+    with told():
+        place = where(store, storage)
+        for path in outputs or (Path("report.html"),):
+            written = sk.report(place, path, requirements=list(require) or None, title=title)
+            click.echo(str(written))
+
+
+@main.command()
+@STORE
+@REACHED
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")

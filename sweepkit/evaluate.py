@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.capture import CHANGED, UNSETTLED, Capture, capped, one_line, printed, told
+from sweepkit.columns import Collector
 from sweepkit.containment import Surroundings, seed_globals, shown_warnings
 from sweepkit.grid import Grid
-from sweepkit.outputs import Collector, Output
+from sweepkit.outputs import Output
 from sweepkit.parameters import Parameter
 from sweepkit.parcels import Depot, Outbox
 from sweepkit.protocols import Result

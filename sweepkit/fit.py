@@ -9,16 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.casts import Misfit, cast_exactly
+from sweepkit.columns import Column
 from sweepkit.format1 import Layout, Variable, length_variable
-from sweepkit.outputs import (
-    Column,
-    Misfit,
-    Output,
-    cast_exactly,
-    coords_fault,
-    learnt,
-    shape_fault,
-)
+from sweepkit.outputs import Output
 from sweepkit.parcels import Parcel
 from sweepkit.status import Status
 
@@ -226,3 +220,60 @@ def rows_of(given: Rows, wanted: NDArray[np.intp], count: int) -> NDArray[Any]:
     at = np.zeros(count, dtype=np.intp)
     at[rows] = np.arange(len(rows))
     return values[at[wanted]]
+
+
+def learnt(name: str, column: Column, said: Output | None) -> Variable:
+    """The stored variable for an output, from its first column and what was declared."""
+    attrs = {k: v for k, v in column.attrs.items() if k in ("units", "long_name")}
+    attrs |= said.attrs if said is not None else {}
+    if column.pad is not None:
+        attrs["length"] = f"{name}_length"
+    return Variable(name, column.dtype, column.dims, column.shape, column.pad, attrs)
+
+
+def learnt_coords(
+    columns: Mapping[str, list[Column]], declared: Mapping[str, Output]
+) -> dict[str, NDArray[Any]]:
+    """Coordinates along own dims: as declared, else as the first results carry them."""
+    coords: dict[str, NDArray[Any]] = {}
+    for name, groups in columns.items():
+        said = declared[name].coords if name in declared else {}
+        for dim, values in {**groups[0].coords, **said}.items():
+            if groups[0].pad != dim or dim in said:  # a trace that ends early tells only a part
+                coords.setdefault(dim, values)
+    return coords
+
+
+def coords_fault(name: str, column: Column, stored: Mapping[str, NDArray[Any]]) -> str | None:
+    """Why the coordinates that results carry are not those stored; None if they are."""
+    for dim, values in column.coords.items():
+        known = stored.get(dim)
+        if known is None or column.pad == dim:
+            continue
+        if known.shape != values.shape or not np.all(known == values):
+            return (
+                f"output {name!r} has other coordinate values along {dim!r} than the first run; "
+                "return them as an output of their own"
+            )
+    return None
+
+
+def shape_fault(variable: Variable, column: Column) -> str | None:
+    """Why the dims or shape of a column do not fit the stored variable; None if they do."""
+    if column.dims == variable.dims and column.shape == variable.shape:
+        return None
+    given = _shape_text(column.dims, column.shape)
+    stored = _shape_text(variable.dims, variable.shape)
+    hint = ""
+    if len(column.dims) == len(variable.dims) == 1 and all(variable.shape):
+        hint = (
+            f"; where lengths vary, declare outputs={{{variable.name!r}: sk.output(dims="
+            f"{variable.dims[0]!r}, size=..., pad=True)}}"
+        )
+    return f"output {variable.name!r} is {given}, but the sweep stores {stored}{hint}"
+
+
+def _shape_text(dims: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    if not dims:
+        return "a scalar"
+    return "(" + ", ".join(f"{dim}: {size}" for dim, size in zip(dims, shape, strict=True)) + ")"

@@ -197,12 +197,16 @@ class Fleet:
     def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
         """Give work to whoever has room; True when there is no more.
 
-        A worker that is still starting has none: what comes first is not to wait for it while
-        others are free.
+        A worker that is still starting has none, as what comes first is not to wait for it while
+        others are free; but where it sets something up, so that it is not let go half set up.
         """
         for depth in range(1, DEEPEST + 1):
             for member in self._members:
-                while member.ready and len(member.inflight) < depth and self._room(member) > 0:
+                while (
+                    (member.ready or self.leaves)
+                    and len(member.inflight) < depth
+                    and self._room(member) > 0
+                ):
                     ahead = max((b.seconds for b in member.inflight), default=0.0)
                     if ahead > (PREFETCH if depth == 2 else PREFETCH / 10):
                         break

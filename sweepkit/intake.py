@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.blocks import Blocks, Cells
+from sweepkit.casts import joined_dtype
+from sweepkit.columns import Column
 from sweepkit.cost import Cost, Costs
 from sweepkit.course import Course
-from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
+from sweepkit.fit import Fit, Piece, Rows, learnt_coords, learnt_outputs
 from sweepkit.format1 import (
     KEEPING,
     WIDE_NOTE,
@@ -35,7 +37,6 @@ from sweepkit.judge import (
     too_many,
 )
 from sweepkit.meet import Met, check_outputs, check_requirements, without_stored
-from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.plan import by_block
 from sweepkit.protocols import Batch, Outcome, Store
 from sweepkit.rewrite import holds_nothing, retype

@@ -194,8 +194,8 @@ def unpacked(parcel: Parcel) -> NDArray[Any]:
         content = Path(parcel.place).read_bytes()
     except OSError as fault:
         raise _gone(parcel) from fault
-    inner = content[:-4]
-    if len(content) != parcel.size or _crc(inner) != parcel.checksum:
+    inner, checksum = content[:-4], content[-4:]
+    if len(content) != parcel.size or not _crc(inner) == checksum == parcel.checksum:
         raise _gone(parcel)
     plain = np.frombuffer(decompress(inner), dtype=np.uint8)
     plain = plain[: len(plain) - 4 * parcel.guards]

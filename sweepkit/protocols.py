@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.columns import Column
 from sweepkit.format1 import Layout, Variable
-from sweepkit.outputs import Column
 from sweepkit.parameters import Parameter
 from sweepkit.parcels import Depot, Parcel
 from sweepkit.places import Place, Where

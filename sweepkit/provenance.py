@@ -37,8 +37,8 @@ class Provenance:
         Of the sweep.
     sessions : DataFrame
         One row a session: ``began`` and ``ended`` (UTC), ``user``, ``host``, ``workers``,
-        ``executor``, runs by status, ``failed``, ``used`` (worker-seconds), ``code`` (the identity
-        it ran), ``python``, ``platform``. What no session says is left out.
+        ``executor``, runs by status, ``failed``, ``held`` and ``used`` (worker-seconds), ``code``
+        (the identity it ran), ``python``, ``platform``. What no session says is left out.
     codes : DataFrame
         One row a code version: ``code``, ``identity``, ``runs`` (made by it), ``parts`` (how many
         functions, classes and values), ``python``.
@@ -193,6 +193,7 @@ def _sessions(folder: Place) -> list[dict[str, Any]]:
             "executor": said.get("executor", ""),
             **{name: said.get("runs", {}).get(name, 0) for name in NAMES[1:-1]},
             "failed": said.get("failed", 0),
+            "held": float(said.get("held_seconds", 0.0)),
             "used": float(said.get("used_seconds", 0.0)),
             "code": said.get("code", ""),
             "interrupted": bool(said.get("interrupted", False)),

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.casts import Misfit, cast_exactly
+from sweepkit.columns import Column
 from sweepkit.fit import Piece
 from sweepkit.format1 import Layout, Variable, block_bytes, block_shape
-from sweepkit.outputs import Column, Misfit, cast_exactly
 from sweepkit.parameters import Parameter
 from sweepkit.protocols import Store
 from sweepkit.resume import Match

@@ -60,6 +60,9 @@ from sweepkit.root import CHECKSUM, STAGES, side_folder
 
 __all__ = ["STAGES", "ZarrStore"]
 
+PARCELS = "parcels"
+"""Folder beside the store that workers put big values into."""
+
 
 class ZarrStore:
     """A sweep in a Zarr group.
@@ -132,10 +135,17 @@ class ZarrStore:
         """
         if self.whole is None:
             with self.ground.hold(self.root, self.beside):
+                self._clear_parcels()
                 yield
         else:  # one lock for all: who writes a stage holds the whole store
             self.beside.mkdir(parents=True, exist_ok=True)
+            self._clear_parcels()
             yield
+
+    def _clear_parcels(self) -> None:
+        """Remove what workers of a killed session have left: nobody has a receipt for it."""
+        if isinstance(self.beside, Path):
+            remove_tree(self.beside / PARCELS, ignore_errors=True)
 
     # --- the layout ---
 
@@ -365,7 +375,7 @@ class ZarrStore:
         if not isinstance(self.beside, Path):
             return nullcontext()
         guards = {name: one.guards for name, one in self.layout.variables.items() if one.guards}
-        return folder_depot(self.beside / "parcels", guards)
+        return folder_depot(self.beside / PARCELS, guards)
 
     def unpacked(self, parcel: Parcel) -> NDArray[Any]:
         """The value that a worker put into the depot."""

@@ -25,6 +25,9 @@ from sweepkit.views.drawing import (
 __all__ = ["trade_off"]
 
 WIDTH, HEIGHT = 480, 340
+MOST_BARS = 100
+"""Designs whose intervals are drawn; of more they cover each other, and pointing tells them."""
+
 MEASURES = ("pass_share", "worst", "cvar", "mean", "regret", "distance")
 
 
@@ -79,7 +82,7 @@ def trade_off(
     front = known[known["pareto"]].sort_values(x)
     rest = known[~known["pareto"]]
     layers = []
-    if x == "pass_share":
+    if x == "pass_share" and len(known) <= MOST_BARS:
         layers.append(hv.ErrorBars(known, kdims=[x], vdims=[y, "below", "above"], horizontal=True))
         width = "line_width" if drawn == "bokeh" else "linewidth"
         colour = "line_color" if drawn == "bokeh" else "edgecolor"

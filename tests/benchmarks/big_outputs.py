@@ -77,7 +77,8 @@ def main(count: int = RUNS) -> None:
     for backend in ("loky", "threading"):
         for case in ("numpy.save", "sweepkit"):
             one = measured(case, backend, count)
-            rows.append([f"{case}, {backend}", one["rate"], one["driver"], one["worker"]])
+            worker = one["worker"] or "not told"  # threads, or processes that nobody waited for
+            rows.append([f"{case}, {backend}", one["rate"], one["driver"], worker])
     total = count * ENTRIES * 8 / 2**20
     print(f"{count:,} runs x 4 MB, {total:,.0f} MB")
     print(table(["", "MB/s", "driver, peak MB", "a worker, peak MB"], rows))

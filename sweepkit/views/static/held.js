@@ -129,7 +129,7 @@ export function heldView(app) {
       });
     if (!live && few)
       t.low.forEach((low, i) => {
-        if (t.n[i])
+        if (t.n[i] && low !== null)
           svg.append(
             s("path", {
               d: `M${at[i]} ${Y(1 - low)}V${Y(1 - t.high[i])}`,
@@ -167,13 +167,11 @@ export function heldView(app) {
           );
       });
     const labels = p.labels.map((v) => short(v, 9)),
-      shown = fitting(at, labels, 6, 6.2);
+      places = at.map((x, i) => Math.max(x, 3.1 * labels[i].length)), // not into the names
+      shown = fitting(places, labels, 6, 6.2);
     labels.forEach((v, i) => {
-      if (!shown[i]) return;
-      const start = at[i] < 3.1 * v.length; // else it would reach into the names
-      svg.append(
-        s("text", { x: start ? 0 : at[i], y: H + 12, "text-anchor": start ? "start" : "middle" }, v),
-      );
+      if (shown[i])
+        svg.append(s("text", { x: places[i], y: H + 12, "text-anchor": "middle" }, v));
     });
     svg.addEventListener("mousemove", (e) => {
       const u = e.clientX - svg.getBoundingClientRect().x;
@@ -187,7 +185,7 @@ export function heldView(app) {
           "div",
           {},
           t.n[i]
-            ? `${percent(pass[i], 1)} % pass${live ? "" : `, ${percent(1 - t.high[i])} to ${percent(1 - t.low[i])} %`}`
+            ? `${percent(pass[i], 1)} % pass${live || t.low[i] === null ? "" : `, ${percent(1 - t.high[i])} to ${percent(1 - t.low[i])} %`}`
             : "nothing finished",
         ),
       );

@@ -301,6 +301,8 @@ export function runView(app) {
     const inner = app.width(el, 350) - 32,
       room = Math.max(200, Math.min(560, (inner > 560 ? (inner - 24) / 2 : inner) - 52));
     return data.traces.map((t) => {
+      const mine = t.lines.find((l) => l.run === data.run),
+        written = Boolean(mine?.x.length);
       const head = h(
         "h3",
         {},
@@ -308,12 +310,11 @@ export function runView(app) {
         h(
           "span",
           { class: "legend-line" },
-          t.lines.length ? [traceKey(data.outcome), "this run"] : null,
-          t.lines.length > 1 ? [traceKey("near"), "nearest passing"] : null,
+          written ? [traceKey(data.outcome), "this run"] : null,
+          written && t.lines.length > 1 ? [traceKey("near"), "nearest passing"] : null,
         ),
       );
-      const mine = t.lines.find((l) => l.run === data.run);
-      if (!mine || !mine.x.length)
+      if (!written)
         return [head, h("p", { class: "note" }, "No trace was written.")];
       return [head, tracePlot(t, data, room)];
     });
