@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -399,7 +400,12 @@ def explore(
             from sweepkit.views.page import serve
         except ModuleNotFoundError as fault:
             raise ValueError(f"{fault}; pip install 'sweepkit[explore]'") from None
-        serve(place, port=port, theme=theme, show=not no_browser, origins=origin)
+        try:
+            serve(place, port=port, theme=theme, show=not no_browser, origins=origin)
+        except OSError as fault:
+            if fault.errno != errno.EADDRINUSE:
+                raise
+            raise ValueError(f"port {port} is in use; leave --port out for a free one") from None
 
 
 @main.command()

@@ -87,7 +87,7 @@ def share(
     >>> sk.share("pendulum.zarr", "pendulum-explorer")  # doctest: +SKIP
     PosixPath('pendulum-explorer')
     """
-    place = Path(folder)
+    place = Path(folder).absolute()
     _check_place(place)
     if source is not None and not SOURCE.fullmatch(source):
         raise ValueError(
@@ -111,10 +111,12 @@ def share(
         fresh = Path(made) / "fresh"
         name = _copied(origin, fresh, logs=logs)
         _write(fresh, ds, name, pins, source)
-        if place.exists():
-            place.rmdir()
-        fresh.rename(place)
-    return place
+        if place.exists():  # it may be the current folder, which stays what it is
+            for one in fresh.iterdir():
+                one.rename(place / one.name)
+        else:
+            fresh.rename(place)
+    return Path(folder)
 
 
 def _check_place(place: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -250,6 +251,15 @@ def test_a_live_store_is_watched_from_another_terminal(
     assert "8 of 8 runs are finished" in said
     assert "last session: done" in said
     assert process.wait(60) == 0
+
+
+def test_a_port_that_is_taken_is_told(here: Path) -> None:
+    assert quietly("run", here, "--backend", "sequential", "--quiet", "--store", "a.zarr")[0] == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = quietly("explore", "a.zarr", "--port", port, "--no-browser")
+    assert code == 1
+    assert f"port {port} is in use; leave --port out for a free one" in said
 
 
 def test_each_command_is_completed_as_bash_zsh_and_fish_ask() -> None:

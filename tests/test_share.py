@@ -100,6 +100,16 @@ def test_logs_stay_at_home_if_asked_and_nothing_else_changes(
     assert sk.open(path).load().identical(before)
 
 
+def test_an_empty_folder_is_filled_and_may_be_the_current_one(
+    tmp_path: Path, unexecuted: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stored(tmp_path / "a.zarr")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert sk.share(path, ".") == Path(".")
+    assert {"README.md", "explore.ipynb", "a.zarr"} <= {one.name for one in Path().iterdir()}
+
+
 def test_a_git_address_takes_the_place_of_the_wheel(tmp_path: Path, unexecuted: None) -> None:
     path = stored(tmp_path / "a.zarr")
     address = "git+https://github.com/someone/sweepkit@v0.1.0"
