@@ -267,18 +267,32 @@ def test_too_many_errors_are_counted_as_they_are_stored(store: str, retry: int) 
 # --- deaths ----------------------------------------------------------------------------------
 
 
-def test_a_worker_killed_from_outside_costs_no_run(store: str) -> None:
-    killed: dict[int, int] = {}
+def test_a_worker_killed_from_outside_costs_no_run(store: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    ledger.touch()
+    killed: list[int] = []
+
+    def interrupted() -> set[int]:
+        """Runs that were on when their worker was killed, and have not ended since."""
+        lines = [line.split() for line in ledger.read_text().splitlines()]
+        ended = {(int(pid), int(i)) for word, pid, i in lines if word == "end"}
+        begun = {(int(pid), int(i)) for word, pid, i in lines if word == "begin"}
+        return {i for pid, i in begun - ended if pid in killed} - {i for _, i in ended}
 
     def kill(progress: sk.Progress) -> None:
-        # What was on is run again first, so it has finished before the next kill.
-        if len(killed) < 4 and progress.finished > max(killed.values(), default=0) + 8:
-            victim = workers()[len(killed) % 2]
-            killed[victim.pid] = progress.finished
+        # A run that is on at two deaths is held to be their cause.
+        there = workers()
+        if len(killed) < 4 and progress.finished > 2 * len(killed) and not interrupted():
+            victim = there[len(killed) % len(there)]
+            killed.append(victim.pid)
             victim.kill()
 
     def f(i: int) -> float:
+        with open(ledger, "a") as file:
+            file.write(f"begin {os.getpid()} {i}\n")
         time.sleep(0.06)
+        with open(ledger, "a") as file:
+            file.write(f"end {os.getpid()} {i}\n")
         return float(i)
 
     ds = run(f, store, 60, progress=kill)
