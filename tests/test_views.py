@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from PIL import Image
 
 import sweepkit as sk
 from sweepkit.views.drawing import axis_of
@@ -226,3 +228,11 @@ def test_the_front_of_designs_is_marked() -> None:
     best = list(sk.trade_off(sweep(), backend="bokeh").traverse(lambda e: e, [hv.Scatter]))[-1]
     assert best.label == "Pareto front"
     assert len(best) >= 1
+
+
+def test_a_picture_has_no_ground_of_its_own() -> None:
+    figure = sk.failure_map(sweep(), "gain", "mass", backend="matplotlib")
+    png, _ = hv.renderer("matplotlib")(figure, fmt="png")
+    picture = np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))
+    assert picture[0, 0, 3] == 0
+    assert picture[..., 3].max() == 255

@@ -315,6 +315,7 @@ def frame(
         "fig_inches": ((width + 130) / 90, (height + 90) / 90),
         "aspect": width / height,
         "fontsize": {"title": 9, "labels": 8, "ticks": 8, "legend": 8},
+        "fig_alpha": 0,
         "fig_rcparams": {"savefig.transparent": True, "figure.facecolor": "none"},
         **more,
         "hooks": [*more["hooks"], _matplotlib_looks, _filling if alone else _boxed(height / width)],
