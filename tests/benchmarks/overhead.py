@@ -123,8 +123,8 @@ def harvester(kind: str, runs: int) -> dict[str, Any]:
     return {"us": seconds / runs * 1e6, "mb": peak_mb()}
 
 
-def pipefunc(kind: str, runs: int) -> dict[str, Any]:
-    """pipefunc's map with file storage."""
+def pipefunc(kind: str, runs: int, storage: str = "file_array") -> dict[str, Any]:
+    """pipefunc's map with file storage: a pickle a run."""
     from pipefunc import PipeFunc, Pipeline
 
     a_axis, b_axis = _axes(runs)
@@ -134,7 +134,7 @@ def pipefunc(kind: str, runs: int) -> dict[str, Any]:
         lambda: pipeline.map(
             {"a": a_axis, "b": b_axis},
             run_folder="p",
-            storage="file_array",
+            storage=storage,
             parallel=True,
             show_progress=False,
         )
@@ -148,6 +148,7 @@ WAYS: dict[str, Callable[[str, int], dict[str, Any]]] = {
     "limited": limited,
     "xyzpy": harvester,
     "pipefunc": pipefunc,
+    "pipefunc, Zarr": partial(pipefunc, storage="zarr_file_array"),
 }
 
 
@@ -191,8 +192,8 @@ def main() -> None:
     print(table(head, rows))
     peers: list[list[object]] = []
     own = case("ours", "eight", SIZES[0])
-    for name in ("xyzpy", "pipefunc"):
-        if importlib.util.find_spec(name) is None:
+    for name in ("xyzpy", "pipefunc", "pipefunc, Zarr"):
+        if importlib.util.find_spec(name.partition(",")[0]) is None:
             print(f"{name} is not installed; pip install 'sweepkit[benchmark]' measures it too")
             continue
         peer = case(name, "eight", SIZES[0])
