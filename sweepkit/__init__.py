@@ -71,25 +71,29 @@ _HOMES = {
     "latin_hypercube": "sampling",
     "margin": "reading",
     "open": "reading",
+    "pack": "pack",
     "output": "outputs",
     "pair_matrix": "views.pair_matrix",
     "paired": "grid",
     "pairs": "analysis",
     "parallel_coordinates": "views.parallel_coordinates",
+    "parameters": "notebook",
     "plan": "planning",
-    "provenance": "compare",
+    "provenance": "provenance",
     "rate": "analysis",
     "receipt": "planning",
     "refine": "workbench",
     "refined_rate": "analysis",
     "regions": "analysis",
     "replay": "workbench",
+    "report": "views.report",
     "requirement": "requirements",
     "robustness": "analysis",
     "run": "workbench",
     "runs": "reading",
     "safe_box": "analysis",
     "scenario": "parameters",
+    "share": "share",
     "sobol": "sampling",
     "start": "jobs",
     "status_counts": "reading",
@@ -158,7 +162,6 @@ if TYPE_CHECKING:
     from sweepkit.command import CommandError as CommandError
     from sweepkit.commandline import command as command
     from sweepkit.compare import compare as compare
-    from sweepkit.compare import provenance as provenance
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.export import export as export
@@ -173,7 +176,9 @@ if TYPE_CHECKING:
     from sweepkit.jobs import start as start
     from sweepkit.judge import RunError as RunError
     from sweepkit.judge import TooManyErrorsError as TooManyErrorsError
+    from sweepkit.notebook import parameters as parameters
     from sweepkit.outputs import output as output
+    from sweepkit.pack import pack as pack
     from sweepkit.parameters import design as design
     from sweepkit.parameters import scenario as scenario
     from sweepkit.parameters import values as values
@@ -181,6 +186,7 @@ if TYPE_CHECKING:
     from sweepkit.planning import receipt as receipt
     from sweepkit.protocols import ComputeLostError as ComputeLostError
     from sweepkit.protocols import StoreBusyError as StoreBusyError
+    from sweepkit.provenance import provenance as provenance
     from sweepkit.readers import from_csv as from_csv
     from sweepkit.readers import from_json as from_json
     from sweepkit.readers import from_netcdf as from_netcdf
@@ -202,6 +208,7 @@ if TYPE_CHECKING:
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol
     from sweepkit.setup import SetupError as SetupError
+    from sweepkit.share import share as share
     from sweepkit.status import Progress as Progress
     from sweepkit.status import Status as Status
     from sweepkit.sweep import Sweep as Sweep
@@ -215,6 +222,7 @@ if TYPE_CHECKING:
     from sweepkit.views.how_sure import how_sure as how_sure
     from sweepkit.views.pair_matrix import pair_matrix as pair_matrix
     from sweepkit.views.parallel_coordinates import parallel_coordinates as parallel_coordinates
+    from sweepkit.views.report import report as report
     from sweepkit.views.strips import strips as strips
     from sweepkit.views.trade_off import trade_off as trade_off
     from sweepkit.workbench import derive as derive

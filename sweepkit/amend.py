@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sweepkit.format1 import RESERVED, Layout, Variable, stored, stored_name
 from sweepkit.outputs import name_fault
-from sweepkit.protocols import Store, StoreError
+from sweepkit.protocols import Store, StoreError, UnreachableError
 from sweepkit.status import Status
 
 __all__ = ["Damage", "add_derived", "damage", "restore"]
@@ -70,7 +70,7 @@ def damage(store: Store) -> list[Damage]:
         restored.append(Damage(name, (), 0, f"all of it{way}", reason))
     rerun = [one for one in found if not _derived(store.layout, one.variable)]
     boxes = [[[part.start, part.stop] for part in one.box] for one in rerun]
-    with suppress(OSError):
+    with suppress(OSError, UnreachableError):
         store.set_memo(DAMAGED, json.dumps(boxes) if boxes else None)
     return restored + found
 
@@ -94,6 +94,8 @@ def restore(store: Store) -> int:
         readable = not _status_lost(store, box)
         try:
             status = store.read("status", box)
+        except UnreachableError:
+            raise
         except StoreError as fault:
             if not hit and isinstance(fault.__cause__, OSError | None):
                 raise  # not damaged: it cannot be reached now
@@ -151,6 +153,8 @@ def _damaged(store: Store, *, thorough: bool) -> Iterator[Damage]:
         shape = tuple(part.stop - part.start for part in box)
         try:
             status = store.read("status", box)
+        except UnreachableError:
+            raise
         except StoreError as fault:
             yield Damage("status", box, math.prod(shape), _words(layout, box), _reason(fault))
             continue
@@ -211,6 +215,8 @@ def _scalars_first(layout: Layout) -> list[Variable]:
 def _quiet_read(store: Store, name: str, box: Box) -> NDArray[Any]:
     try:
         return store.read(name, box)
+    except UnreachableError:
+        raise
     except StoreError:
         return np.zeros([part.stop - part.start for part in box], dtype=np.int32)
 
@@ -223,6 +229,8 @@ def _fault(
     if thorough:
         try:
             store.read(variable.name, chunk)
+        except UnreachableError:
+            raise
         except StoreError as fault:
             return _reason(fault)
     return None
@@ -233,10 +241,7 @@ def _reason(fault: StoreError) -> str:
 
 
 def _chunk_index(layout: Layout, name: str, box: Box) -> tuple[int, ...]:
-    variable = layout.variables[name]
-    extents = layout.chunk(variable)
-    own = (0,) * len(variable.shape)
-    return tuple(part.start // e for part, e in zip(box, extents, strict=True)) + own
+    return layout.chunk_index(layout.variables[name], box)
 
 
 def _chunks(layout: Layout, variable: Variable, box: Box) -> Iterator[Box]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.parameters import nanoseconds
+from sweepkit.canonical import nanoseconds
 
 __all__ = [
     "Array",

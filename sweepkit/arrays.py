@@ -1,4 +1,4 @@
-"""The Zarr arrays of a group in a folder: made, read, written, found damaged."""
+"""The Zarr arrays of a group, in a folder or a keyed store: made, read, written, found damaged."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from sweepkit.axes import same_encoding
-from sweepkit.files import loads, lost_chunks, same_files
+from sweepkit.files import loads, lost_chunks, remove_tree, same_files
 from sweepkit.format1 import Variable, fill_value, stored, stored_name
+from sweepkit.keyed import Rooted
+from sweepkit.places import KeyPath, Place
 from sweepkit.protocols import StoreError
-from sweepkit.root import FAULTS, check_codecs, difference
+from sweepkit.root import FAULTS, UnreachableError, check_codecs, difference
 
 __all__ = ["Arrays"]
 
@@ -30,22 +32,24 @@ class Arrays:
 
     Parameters
     ----------
-    root : Path
+    root : Path or KeyPath
         Of the group.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Place) -> None:
         self.root = root
         self.metadata: dict[str, Any] = {}
         """Of each array, as it was committed."""
         self._open: dict[str, zarr.Array[Any]] = {}
         self._peeked: zarr.Group | None = None
+        self._chunks: dict[str, set[str]] = {}
 
     def committed(self, metadata: Mapping[str, Any], *, peek: bool = False) -> None:
         """Take these metadata for committed; who only peeks opens arrays as the root lists them."""
         self.metadata = dict(metadata)
         self._open.clear()
-        group = zarr.open_group(LocalStore(self.root), mode="r") if peek else None
+        self._chunks.clear()
+        group = zarr.open_group(_opened(self.root), mode="r") if peek else None
         self._peeked = group
 
     def forget(self, name: str | None = None) -> None:
@@ -76,7 +80,7 @@ class Arrays:
             check_codecs(str(place), loads(place / "zarr.json"))
         except (TypeError, KeyError) as fault:
             raise StoreError(f"{place / 'zarr.json'} is missing or damaged") from fault
-        self._open[name] = zarr.open_array(LocalStore(place), mode="r+", zarr_format=3).with_config(
+        self._open[name] = zarr.open_array(_opened(place), mode="r+", zarr_format=3).with_config(
             {"write_empty_chunks": True}
         )
         return self._open[name]
@@ -90,7 +94,7 @@ class Arrays:
     ) -> zarr.Array[Any]:
         """Make an array, in the place of an older one of its name."""
         array = zarr.create_array(
-            LocalStore(self.root / variable.name),  # by name within the root, it would make a root
+            _opened(self.root / variable.name),  # by name within the root, it would make a root
             shape=shape,
             chunks=chunks,
             dtype=str if variable.dtype == "str" else variable.stored_dtype,
@@ -132,7 +136,13 @@ class Arrays:
 
     def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
         """Whether a chunk of a variable is there."""
-        return self.root.joinpath(name, "c", *map(str, index)).is_file()
+        chunk = self.root.joinpath(name, "c", *map(str, index))
+        if isinstance(chunk, KeyPath):  # one listing for all chunks of a variable
+            if name not in self._chunks:
+                inner = chunk.key.removesuffix("/".join(("", "c", *map(str, index))))
+                self._chunks[name] = set(chunk.store.keys_below(inner))
+            return chunk.key in self._chunks[name]
+        return chunk.is_file()
 
     def read(self, name: str, box: Box, path: str) -> NDArray[Any]:
         """Values of a variable in a box, in memory's data type.
@@ -155,13 +165,14 @@ class Arrays:
 
     def write(self, name: str, box: Box, values: NDArray[Any]) -> None:
         """Write values to a box that covers whole chunks; a folder in a chunk's place goes."""
+        self._chunks.pop(name, None)
         try:
             self[name][box] = values
         except IsADirectoryError:
             inner = "/".join("*" * self[name].ndim)
             for one in self.root.joinpath(name, "c").glob(inner):
                 if one.is_dir():
-                    shutil.rmtree(one)
+                    remove_tree(one)
             self[name][box] = values
 
     # --- damage ---
@@ -173,6 +184,8 @@ class Arrays:
             try:
                 self.forget(name)
                 self.read(name, tuple(slice(0, n) for n in self[name].shape), path)
+            except UnreachableError:
+                raise
             except StoreError as fault:
                 found[name] = f"cannot be decoded: {fault.__cause__ or fault}"
             else:
@@ -180,7 +193,7 @@ class Arrays:
                     found[name] = "is missing"
         return found
 
-    def changed_axes(self, names: Iterable[str], kept: Path) -> dict[str, str]:
+    def changed_axes(self, names: Iterable[str], kept: Place) -> dict[str, str]:
         """Coordinates that can be read and say otherwise than their copies, with that in words.
 
         A copy may be shorter, of before a growth.
@@ -216,15 +229,23 @@ class Arrays:
         return found
 
 
+def _opened(place: Place) -> LocalStore | Rooted:
+    """A place as zarr takes it."""
+    if isinstance(place, KeyPath):
+        return Rooted(place.store, place.key)
+    return LocalStore(place)
+
+
 @contextmanager
-def writing(path: str, what: str, beside: Path) -> Iterator[None]:
+def writing(path: str, what: str, beside: Place) -> Iterator[None]:
     """Within, an error of the system is told as one of a store, with what is free."""
     try:
         yield
     except OSError as fault:
         free = ""
-        with suppress(OSError):
-            free = f"; {shutil.disk_usage(beside).free:,} bytes are free there"
+        if isinstance(beside, Path):
+            with suppress(OSError):
+                free = f"; {shutil.disk_usage(beside).free:,} bytes are free there"
         raise StoreError(
             f"{path}: {what} cannot be written: {fault.strerror or fault}{free}; "
             "what counted as done stays, and sk.run goes on from there once it can write"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,10 @@ import xarray as xr
 from sweepkit.format1 import was_from_json
 from sweepkit.grid import Grid
 from sweepkit.parameters import Parameter
-from sweepkit.stores.zarr import ZarrStore
+from sweepkit.places import Given
+from sweepkit.reading import source_of
 from sweepkit.streams import run_keys
+from sweepkit.targets import target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,7 @@ __all__ = ["artefacts"]
 PIECE = 65_536
 
 
-def artefacts(store: str | os.PathLike[str] | xr.Dataset) -> pd.DataFrame:
+def artefacts(store: Given | xr.Dataset) -> pd.DataFrame:
     """Files that runs of external commands left, as their ``keep`` says.
 
     Parameters
@@ -47,7 +48,7 @@ def artefacts(store: str | os.PathLike[str] | xr.Dataset) -> pd.DataFrame:
     """
     import pandas as pd
 
-    whole = ZarrStore(_path(store))
+    whole = target(_path(store))
     whole.peek()
     was = was_from_json(whole.declaration)
     rows: list[dict[str, Any]] = []
@@ -56,15 +57,16 @@ def artefacts(store: str | os.PathLike[str] | xr.Dataset) -> pd.DataFrame:
         one.peek()
         grid = Grid(tuple(one.parameter_values(one.declaration["parameters"]).values()))
         columns |= dict.fromkeys(grid.names)
-        rows += _rows(grid, was, Path(one.folder("artefacts")))
+        kept = one.beside / "artefacts"
+        rows += _rows(grid, was, kept) if isinstance(kept, Path) else ()
     return pd.DataFrame(rows, columns=[*columns, "file", "path", "bytes"])
 
 
-def _path(store: str | os.PathLike[str] | xr.Dataset) -> str:
+def _path(store: Given | xr.Dataset) -> Given:
     if not isinstance(store, xr.Dataset):
-        return os.fspath(store)
-    source = store.encoding.get("source")
-    if not isinstance(source, str):
+        return store
+    source = source_of(store)
+    if source is None:
         raise ValueError(
             "the Dataset does not say which store it is from; give the path of the store"
         )

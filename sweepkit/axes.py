@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from sweepkit.files import loads, lost_chunks, same_files
+from sweepkit.files import copy_tree, loads, lost_chunks, replace_tree, same_files
+from sweepkit.places import Place
 from sweepkit.root import DamagedError
 
 __all__ = ["RESTORED", "keep_axes", "mend_axes", "same_encoding", "way_back"]
@@ -16,23 +15,19 @@ __all__ = ["RESTORED", "keep_axes", "mend_axes", "same_encoding", "way_back"]
 RESTORED = "the next sk.run restores it from its copy"
 
 
-def keep_axes(root: Path, beside: Path, names: Iterable[str]) -> None:
+def keep_axes(root: Place, beside: Place, names: Iterable[str]) -> None:
     """Keep a copy of the coordinates beside a store."""
     kept = beside / "axes"
     for name in names:
         place, copy = root / name, kept / name
         with suppress(OSError):  # a copy is not worth failing for on a full disk
             if not same_files(place, copy):
-                half = kept / f"{name}.partial"  # so that no copy is ever half there
-                shutil.rmtree(half, ignore_errors=True)
-                shutil.copytree(place, half)
-                shutil.rmtree(copy, ignore_errors=True)
-                half.rename(copy)
+                replace_tree(place, copy)
 
 
 def mend_axes(
-    root: Path,
-    beside: Path,
+    root: Place,
+    beside: Place,
     names: Iterable[str],
     damaged: Callable[[], Mapping[str, str]],
     changed: Callable[[], Mapping[str, str]],
@@ -50,11 +45,7 @@ def mend_axes(
         copy, place = kept / name, root / name
         alike = same_encoding(loads(copy / "zarr.json"), loads(place / "zarr.json"))
         if alike and (copy / "c").is_dir():
-            for one in (copy / "c").rglob("*"):
-                spot = place / one.relative_to(copy)
-                if one.is_file() and spot.is_dir():
-                    shutil.rmtree(spot)
-            shutil.copytree(copy / "c", place / "c", dirs_exist_ok=True)
+            copy_tree(copy / "c", place / "c")
     for name, reason in damaged().items() if found else ():
         raise DamagedError(f"{root}: coordinate {name!r} {reason}; {way_back(root, beside, name)}")
     for name, reason in changed().items():
@@ -66,7 +57,7 @@ def mend_axes(
     keep_axes(root, beside, names)
 
 
-def way_back(root: Path, beside: Path, name: str) -> str:
+def way_back(root: Place, beside: Place, name: str) -> str:
     """Where a coordinate that is damaged may come from."""
     copy, metadata = beside / "axes" / name, loads(root / name / "zarr.json")
     known = loads(copy / "zarr.json")

@@ -16,17 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.capture import capped, one_line, told
+from sweepkit.casts import Misfit
+from sweepkit.columns import Collector, Column, put_apart, whole_column
 from sweepkit.containment import Surroundings, seed_globals
-from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork
-from sweepkit.outputs import (
-    Collector,
-    Column,
-    Misfit,
-    Output,
-    as_mapping,
-    whole_column,
-)
+from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork, outbox
+from sweepkit.outputs import Output
 from sweepkit.protocols import Result
+from sweepkit.results import as_mapping
 from sweepkit.status import Status
 from sweepkit.streams import generators, seeds
 from sweepkit.vectorized import Vectorized
@@ -64,7 +60,8 @@ class Calls:
         self._index = index
         self._keys = keys
         self._process = os.getpid()
-        self._collector = Collector(task.outputs)
+        self._outbox = outbox(task, station)
+        self._collector = Collector(task.outputs, self._outbox)
         self._columns: dict[str, list[Column]] = {}
         self._errors: dict[int, str] = {}
         self._logs: dict[int, str] = {}
@@ -172,6 +169,8 @@ class Calls:
                 self._collector.take(rows.start + row, _of_run(named, ends, row))
             return
         for name, column in made.items():
+            if self._outbox is not None:
+                column = put_apart(name, column, self._outbox)
             self._columns.setdefault(name, []).append(column)
 
 
@@ -274,7 +273,7 @@ def _joined(columns: list[Column], done: int) -> list[Column]:
     groups: dict[Any, list[Column]] = {}
     for one in columns:
         coords = tuple((dim, along.dtype.str, along.tobytes()) for dim, along in one.coords.items())
-        groups.setdefault((one.variable, one.pad, coords), []).append(one)
+        groups.setdefault((one.variable, one.written, one.pad, coords), []).append(one)
     return [_concatenated(group, done) for group in groups.values()]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.format1 import Layout, Variable
+from sweepkit.parcels import Parcel
 from sweepkit.status import Status
 
 __all__ = ["Blocks", "Cells"]
@@ -31,6 +32,9 @@ class Boxes(Protocol):
     def write(self, name: str, box: Box, values: NDArray[Any]) -> None:
         """Write values to a box of whole chunks."""
 
+    def deliver(self, name: str, index: tuple[int, ...], parcel: Parcel) -> None:
+        """Make what a worker has written the chunk of a variable."""
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -46,6 +50,8 @@ class Cells:
         Texts of ``error`` and ``log`` by row.
     tries : int
         How often the runs were begun for these results.
+    parcels : mapping of str to (rows, array of Parcel)
+        What workers have written themselves, by variable.
     """
 
     cells: NDArray[np.int64]
@@ -53,6 +59,7 @@ class Cells:
     values: Mapping[str, tuple[NDArray[np.intp] | None, NDArray[Any]]]
     texts: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     tries: int = 1
+    parcels: Mapping[str, tuple[NDArray[np.intp], NDArray[Any]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -156,6 +163,8 @@ class Block:
                 mine = numbers == number
                 self._hold(chunked, int(number))[inner[mine]] = values[mine]
                 chunked.dirty.add(int(number))
+        for name, (these, parcels) in given.parcels.items():
+            self._deliver(self._chunked[name], cells[these], parcels)
         for name, texts in given.texts.items():
             chunked = self._chunked[name]
             stale = np.flatnonzero(self.tried[cells]).tolist() if self.tried.any() else []
@@ -177,6 +186,16 @@ class Block:
         chunked.dirty.add(0)
         self.status[cells] = given.status
         self.dirty = True
+
+    def _deliver(self, chunked: _Chunked, cells: NDArray[np.int64], parcels: NDArray[Any]) -> None:
+        """Have what workers have written put in its place: data first, the status follows."""
+        numbers, _ = self._where(chunked, cells)
+        for number, parcel in zip(numbers.tolist(), parcels, strict=True):
+            box = self._absolute(self._chunk_box(chunked.extents, number))
+            index = self.store.layout.chunk_index(chunked.variable, box)
+            self.store.deliver(chunked.variable.name, index, parcel)
+            chunked.held.pop(number, None)
+            chunked.dirty.discard(number)
 
     def _empty(self, chunked: _Chunked, cells: NDArray[np.int64]) -> None:
         """Forget what was derived from other results of some runs."""

@@ -2,128 +2,53 @@
 
 from __future__ import annotations
 
-import importlib
+import errno
 import json
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import sweepkit as sk
-from sweepkit.status import NAMES, Status
-
-try:
-    import click
-except ModuleNotFoundError as fault:
-    raise ModuleNotFoundError(
-        "the command line needs the package 'click'; pip install 'sweepkit[headless]'"
-    ) from fault
+from sweepkit import shell
+from sweepkit.console import show_card, show_frame, show_state, state_of, watch
+from sweepkit.launch import run_notebook, run_sweep
+from sweepkit.places import Where, is_url, where
+from sweepkit.shell import (
+    AS_JSON,
+    INTO,
+    REACHED,
+    STATUSES,
+    STORE,
+    TARGET,
+    VALUES,
+    Place,
+    click,
+    told,
+)
 
 __all__ = ["main"]
-
-REFUSED, DAMAGED, UNSUCCESSFUL, LEFT, INTERRUPTED = 1, 3, 4, 5, 130
-"""Exit codes, beside 0 and click's 2 for a wrong call; the help of ``sweepkit`` says them."""
-
-TOLD = (ValueError, TypeError, OSError, ImportError, RuntimeError, LookupError, sk.StoreError)
-"""What is said in one line instead of a traceback."""
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Within, an error of the call is told in words, with its exit code."""
-    try:
-        yield
-    except (sk.RunError, sk.TooManyErrorsError) as stopped:
-        raise _Ended(str(stopped), UNSUCCESSFUL) from None
-    except KeyboardInterrupt:
-        raise _Ended("interrupted; finished runs are kept", INTERRUPTED) from None
-    except click.ClickException:
-        raise
-    except TOLD as fault:
-        raise _Ended(str(fault), REFUSED) from None
-
-
-class _Ended(click.ClickException):
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.exit_code = code  # type: ignore[misc]
 
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong call; 3 damage found; "
-    "4 stopped by the failure policy; 5 runs are left, at a limit; 130 interrupted.",
+    epilog=f"{shell.EXIT_CODES}  Completion of words: sweepkit completion --help.",
 )
 @click.version_option(sk.__version__, prog_name="sweepkit")
 def main() -> None:
-    """Run simulation sweeps, look at their stores, hand them on."""
+    """Run simulation sweeps, look at their stores, hand them on.
 
-
-def _parameters(_: Any, __: Any, given: tuple[str, ...]) -> dict[str, Any]:
-    """Parameters from ``name=value``; values are JSON where they can be, else text."""
-    found: dict[str, Any] = {}
-    for one in given:
-        name, equals, text = one.partition("=")
-        if not equals or not name.isidentifier():
-            raise click.BadParameter(f"{one!r} is no name=value with a name that is an identifier")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = text
-    return found
-
-
-STORE = click.argument("store", type=click.Path(path_type=Path))
-TARGET = click.argument("target")
-INTO = click.option(
-    "--store", type=click.Path(path_type=Path), help="Where runs are kept; else <name>.zarr."
-)
-VALUES = click.option(
-    "-p",
-    "--parameter",
-    "values",
-    multiple=True,
-    callback=_parameters,
-    metavar="NAME=VALUE",
-    help="For a function that makes the sweep, or a notebook; JSON or text.",
-)
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
-
-
-def _sweep(target: str, values: Mapping[str, Any]) -> sk.Sweep:
-    """A sweep by ``module:name``, or from a declaration."""
-    if target.endswith(".json"):
-        if values:
-            raise ValueError("a declaration takes no parameters")
-        return sk.Sweep.from_json(Path(target))
-    module, colon, name = target.partition(":")
-    if not colon or not module or not name:
-        raise ValueError(
-            f"{target!r} is no sweep; give module:name, a notebook.ipynb or a declaration.json"
-        )
-    sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as fault:
-        raise ValueError(f"module {module!r} is not found here: {fault}") from None
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"module {module!r} has no {name!r}")
-        found = getattr(found, part)
-    if callable(found) and not isinstance(found, sk.Sweep):
-        found = found(**values)
-    elif values:
-        raise ValueError(f"{target} is a sweep and takes no parameters; make it a function of them")
-    if not isinstance(found, sk.Sweep):
-        raise ValueError(f"{target} is a {type(found).__name__} and no Sweep")
-    return found
+    \b
+    Examples:
+      sweepkit run model:sweep --n-jobs 8      runs it into <name>.zarr; again goes on
+      sweepkit status s.zarr --follow          also from another terminal
+      sweepkit explore s.zarr                  where designs fail, in the browser
+    """
 
 
 @main.command()
 @TARGET
 @INTO
+@REACHED
 @VALUES
 @click.option("--n-jobs", type=int, help="Runs at the same time; -1 for all cores.")
 @click.option("--backend", help="loky, threading, sequential, or another that joblib knows.")
@@ -132,106 +57,93 @@ def _sweep(target: str, values: Mapping[str, Any]) -> sk.Sweep:
 @click.option("--duration", help="How long to run, such as '30 min'.")
 @click.option("--budget", help="Compute that may be held, such as '4 core-hours'.")
 @click.option("--retry", type=int, default=0, help="How often runs without success are retried.")
-@click.option("--rerun", multiple=True, help="Statuses to be tried again, such as error.")
+@click.option("--rerun", type=STATUSES, multiple=True, help="Statuses to be tried again.")
 @click.option("--max-errors", help="Stop after more errors: a count, or a share as in 0.05.")
-@click.option("--on-error", type=click.Choice(["collect", "raise"]), default="collect")
-@click.option("--stale", type=click.Choice(["ask", "keep", "rerun"]), default="ask")
+@click.option(
+    "--on-error",
+    type=click.Choice(["collect", "raise"]),
+    default="collect",
+    help="'raise' stops after the first run without success.",
+)
+@click.option(
+    "--stale",
+    type=click.Choice(["ask", "keep", "rerun"]),
+    default="ask",
+    help="What becomes of finished runs if the simulator's code has changed.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Of a notebook: executed.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def run(target: str, store: Path | None, values: dict[str, Any], **said: Any) -> None:
+@click.pass_context
+def run(
+    context: click.Context,
+    /,
+    target: str,
+    store: str | None,
+    storage: Any,
+    values: dict[str, Any],
+    output: Path | None,
+    **said: Any,
+) -> None:
     """Run what is pending of TARGET: module:sweep, notebook.ipynb or declaration.json.
 
-    The same call goes on after an interruption.
+    The same call goes on after an interruption. A notebook gets --store, --n-jobs, limits and
+    -p as parameters, if it takes them.
+
+    \b
+    Examples:
+      sweepkit run model:sweep --n-jobs 8 --deadline 07:00
+      sweepkit run model:make_sweep -p mass=0.3 -p law='"pid"' --store s.zarr
+      sweepkit run cartpole.ipynb --store c.zarr -p lengths=8 -o done.ipynb
+      sweepkit run declaration.json --max-errors 0.05
     """
-    with _told():
+    with told():
         if target.endswith(".ipynb"):
-            _run_notebook(target, store, values, said)
-            return
-        sweep = _sweep(target, values)
-        where = store or Path(f"{sweep.name}.zarr")
-        options: dict[str, Any] = {
-            name: said[name] for name in ("n_jobs", "backend", "on_error", "stale", "retry")
-        }
-        options |= {"rerun": list(said["rerun"]), "progress": not said["quiet"]}
-        options |= {"timeout": _number(said["timeout"]), "max_errors": _number(said["max_errors"])}
-        limits = {name: said[name] for name in ("deadline", "duration", "budget") if said[name]}
-        if limits:
-            options["request"] = sk.Request(**limits)
-        ds = sk.run(sweep, where, **options)
-    counts = _counts(ds)
-    click.echo(f"{where}: {_words(counts)}")
-    if counts.get("pending"):
-        sys.exit(LEFT)
-
-
-def _number(text: str | None) -> Any:
-    """A number where text is one; text such as 20x stays."""
-    if text is None:
-        return None
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _run_notebook(
-    target: str, store: Path | None, values: Mapping[str, Any], said: Mapping[str, Any]
-) -> None:
-    try:
-        import papermill
-    except ModuleNotFoundError:
-        raise ValueError("notebooks need papermill; pip install 'sweepkit[headless]'") from None
-    given = dict(values)
-    given |= {} if store is None else {"store": str(store)}
-    given |= {} if said["n_jobs"] is None else {"n_jobs": said["n_jobs"]}
-    source = Path(target)
-    if not source.exists():
-        raise ValueError(f"{target} is not there")
-    executed = Path.cwd() / f"{source.stem}.executed.ipynb"
-    try:
-        papermill.execute_notebook(
-            target, str(executed), given, kernel_name="python3", progress_bar=not said["quiet"]
-        )
-    except papermill.PapermillExecutionError as stopped:
-        text = f"{stopped.ename}: {stopped.evalue}; see {executed}"
-        raise _Ended(text, UNSUCCESSFUL) from None
-    click.echo(str(executed))
-
-
-def _counts(ds: Any) -> dict[str, int]:
-    import numpy as np
-
-    codes, counts = np.unique(ds["status"].values.astype(int), return_counts=True)
-    return {NAMES[code]: int(count) for code, count in zip(codes, counts, strict=True)}
-
-
-def _words(counts: Mapping[str, int]) -> str:
-    shown = [f"{count:,} {name}" for name, count in counts.items()]
-    return ", ".join(shown) or "no runs"
+            if storage:
+                raise ValueError("--storage-option is for a sweep; a notebook takes parameters: -p")
+            ran: Where | None = run_notebook(context, Path(target), store, values, said, output)
+        else:
+            if output is not None:
+                raise ValueError("-o is for a notebook; sweepkit export writes runs to a file")
+            into = None if store is None else where(store, storage)
+            stale = "ask" if said["stale"] == "ask" else "keep"
+            ran = run_sweep(shell.sweep_of(target, values, stale), into, said)
+        state = None if ran is None else state_of(ran)
+    if state is None:
+        return
+    click.echo(f"{ran}: {', '.join(f'{n:,} {name}' for name, n in state.runs.items())}")
+    if state.runs.get("pending"):
+        sys.exit(shell.LEFT)
 
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def status(store: Path, as_json: bool) -> None:
-    """How far the sweep in STORE is, also while another process runs it."""
-    with _told():
-        ds = sk.open(store)
-        counts = _counts(ds)
-        failing = int((sk.failed(ds) == 1).sum())
+@click.option("-f", "--follow", is_flag=True, help="Until nobody is at work on it.")
+def status(store: str, storage: Any, as_json: bool, follow: bool) -> None:
+    """How far the sweep in STORE is, also while another process runs it.
+
+    \b
+    Examples:
+      sweepkit status s.zarr --follow
+      sweepkit status s.zarr --json | jq .finished
+    """
+    with told():
+        reached = where(store, storage)
+        state = state_of(reached)
     if as_json:
-        click.echo(json.dumps({"store": str(store), "runs": counts, "failed": failing}))
-        return
-    total = sum(counts.values())
-    finished = total - counts.get(Status.PENDING.word, 0)
-    click.echo(f"{store}: {finished:,} of {total:,} runs are finished")
-    click.echo(f"  {_words(counts)}; {failing:,} of those done fail")
+        click.echo(json.dumps(state.json()))
+    elif follow:
+        with told():
+            watch(lambda: state_of(reached))
+    else:
+        show_state(state)
 
 
 @main.command()
 @TARGET
 @INTO
+@REACHED
 @VALUES
 @click.option("--n-jobs", type=int, help="Workers to plan for.")
 @click.option("--deadline", help="How many workers it takes to be done by then.")
@@ -239,113 +151,274 @@ def status(store: Path, as_json: bool) -> None:
 @click.option("--pilot", type=int, help="Runs that tell the cost; 0 runs and writes nothing.")
 def plan(
     target: str,
-    store: Path | None,
+    store: str | None,
+    storage: Any,
     values: dict[str, Any],
     n_jobs: int | None,
     deadline: str | None,
     budget: str | None,
     pilot: int | None,
 ) -> None:
-    """What running TARGET will take: compute, wall time, disk, memory."""
-    with _told():
+    """What running TARGET will take: compute, wall time, disk, memory.
+
+    \b
+    Examples:
+      sweepkit plan model:sweep --n-jobs 8
+      sweepkit plan model:sweep --store s.zarr --budget '4 core-hours'
+      sweepkit plan model:sweep --pilot 0
+    """
+    with told():
         made = sk.plan(
-            _sweep(target, values),
-            store,
+            shell.sweep_of(target, values),
+            None if store is None else where(store, storage),
             n_jobs=n_jobs,
             deadline=deadline,
             budget=budget,
             pilot=pilot,
             progress=False,
         )
-        click.echo(repr(made))
+    show_card(made._card())
 
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def receipt(store: Path, as_json: bool) -> None:
-    """What all sessions of STORE took, and what was wasted."""
-    with _told():
-        told = sk.receipt(store)
-        if as_json:
-            click.echo(told.sessions.to_json(orient="records", date_format="iso"))
-        else:
-            click.echo(repr(told))
+def receipt(store: str, storage: Any, as_json: bool) -> None:
+    """What all sessions of STORE took, and what was wasted.
+
+    \b
+    Example:
+      sweepkit receipt s.zarr
+    """
+    with told():
+        made = sk.receipt(where(store, storage))
+        text = made.sessions.to_json(orient="records", date_format="iso") if as_json else ""
+    if as_json:
+        click.echo(text)
+    else:
+        show_card(made._card())
 
 
 @main.command()
 @STORE
+@REACHED
 @AS_JSON
-def verify(store: Path, as_json: bool) -> None:
-    """Name every missing or damaged chunk of STORE; the next run makes just those anew."""
-    with _told():
-        found = sk.verify(store)
-        if as_json:
-            click.echo(found.to_json(orient="records", default_handler=str))
-        elif len(found):
-            click.echo(found.to_string(index=False))
-        else:
-            click.echo(f"{store}: all is well")
+def provenance(store: str, storage: Any, as_json: bool) -> None:
+    """Who computed STORE: sessions, code, packages, platform, cost.
+
+    \b
+    Example:
+      sweepkit provenance s.zarr --json
+    """
+    with told():
+        made = sk.provenance(where(store, storage))
+    if as_json:
+        click.echo(json.dumps(made.json()))
+    else:
+        show_card(made._card())
+
+
+@main.command()
+@STORE
+@REACHED
+@AS_JSON
+def verify(store: str, storage: Any, as_json: bool) -> None:
+    """Name every missing or damaged chunk of STORE; the next run makes just those anew.
+
+    \b
+    Example:
+      sweepkit verify s.zarr || sweepkit run model:sweep --store s.zarr
+    """
+    with told():
+        found = sk.verify(where(store, storage))
+    if as_json:
+        click.echo(found.to_json(orient="records", default_handler=str))
+    elif len(found):
+        show_frame(found)
+    else:
+        click.echo(f"{store}: all is well")
     if len(found):
-        sys.exit(DAMAGED)
+        sys.exit(shell.DAMAGED)
 
 
 @main.command()
 @STORE
+@REACHED
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--stages", is_flag=True, help="Refined runs, too.")
-def export(store: Path, path: Path, stages: bool) -> None:
-    """Write the runs of STORE to PATH: .parquet, .csv, .json or .nc, one row a run."""
-    with _told():
-        sk.export(sk.open(store, stages=stages), path)
+def export(store: str, storage: Any, path: Path, stages: bool) -> None:
+    """Write the runs of STORE to PATH: .parquet, .csv, .json or .nc, one row a run.
+
+    \b
+    Example:
+      sweepkit export s.zarr runs.parquet
+    """
+    with told():
+        sk.export(sk.open(where(store, storage), stages=stages), path)
     click.echo(str(path))
 
 
 @main.command()
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
-def compare(before: Path, after: Path) -> None:
-    """What changed from one store to another: parameters, code, outcomes."""
-    with _told():
-        found = sk.compare(before, after)
+@STORE
+@REACHED
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--partial", is_flag=True, help="Also with pending runs, as it is now.")
+@click.option("--overwrite", is_flag=True, help="In the place of a zip that is there.")
+def pack(store: str, storage: Any, path: Path, partial: bool, overwrite: bool) -> None:
+    """Pack STORE with its receipts into one zip at PATH, which every command reads.
+
+    \b
+    Example:
+      sweepkit pack s.zarr s.zarr.zip
+    """
+    with told():
+        sk.pack(where(store, storage), path, partial=partial, overwrite=overwrite)
+    click.echo(str(path))
+
+
+@main.command()
+@STORE
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--source", help="Where sweepkit comes from, as in git+https://...; else a wheel.")
+@click.option("--no-logs", is_flag=True, help="Leave out what runs printed.")
+@click.option("--unfinished", is_flag=True, help="Also with runs that are pending.")
+def share(store: str, folder: Path, source: str | None, no_logs: bool, unfinished: bool) -> None:
+    """Write FOLDER, a repository that Binder opens with an explorer of STORE.
+
+    \b
+    Example:
+      sweepkit share s.zarr pendulum-explorer --no-logs
+    """
+    with told():
+        made = sk.share(store, folder, source=source, logs=not no_logs, unfinished=unfinished)
+    click.echo(f"{made}: publish it as its README.md says")
+
+
+@main.command()
+@click.argument("before", type=Place())
+@click.argument("after", type=Place())
+@REACHED
+def compare(before: str, after: str, storage: Any) -> None:
+    """What changed from one store to another: parameters, code, outcomes.
+
+    \b
+    Example:
+      sweepkit compare last-week.zarr today.zarr
+    """
+    with told():
+        sides = [where(one, storage if is_url(one) else None) for one in (before, after)]
+        found = sk.compare(*sides)
     click.echo(repr(found))
     for title, part in (
         ("declared otherwise", found.declared),
-        ("outcomes, rows before and columns after", found.outcomes),
+        ("outcomes, rows before and columns after", found.outcomes.reset_index(names="")),
         ("runs that changed", found.flipped),
     ):
         if len(part):
-            click.echo(f"\n{title}\n{part.to_string()}")
+            click.echo(f"\n{title}")
+            show_frame(part)
 
 
 @main.command()
 @TARGET
 @STORE
+@REACHED
 @click.argument("run", type=int)
 @VALUES
-def replay(target: str, store: Path, run: int, values: dict[str, Any]) -> None:
-    """Execute run number RUN of STORE again, in the open, with the simulator of TARGET."""
-    with _told():
-        ds = sk.open(store)
-        sweep = _sweep(target, values)
-    done = sk.replay(sweep, ds, run)  # what it raises is the answer, traceback and all
+def replay(target: str, store: str, storage: Any, run: int, values: dict[str, Any]) -> None:
+    """Execute run number RUN of STORE again, in the open, with the simulator of TARGET.
+
+    What the simulator prints and raises appears, traceback and all: it is the answer.
+
+    \b
+    Example:
+      sweepkit replay model:sweep s.zarr 17
+    """
+    with told():
+        ds = sk.open(where(store, storage))
+        sweep = shell.sweep_of(target, values)
+        if not 0 <= run < ds["status"].size:
+            raise ValueError(f"run {run} is not there; {store} has 0 to {ds['status'].size - 1:,}")
+    done = sk.replay(sweep, ds, run)
     click.echo(repr(done))
     if not done.reproduced:
-        sys.exit(REFUSED)
+        sys.exit(shell.REFUSED)
 
 
 @main.command()
 @STORE
-@click.option("--port", type=int, default=0, help="On loopback; by default a free one.")
+@REACHED
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File that ends in .html, .md or .json, by default report.html; may be given again.",
+)
+@click.option(
+    "--require", multiple=True, help="In place of the stored requirements; again for more."
+)
+@click.option("--title", help="By default the name of the store.")
+def report(
+    store: str, storage: Any, outputs: tuple[Path, ...], require: tuple[str, ...], title: str | None
+) -> None:
+    """Write what STORE says, also while it is being filled: a page, Markdown or JSON.
+
+    \b
+    Example:
+      sweepkit report s.zarr -o report.html -o report.md
+    """
+    with told():
+        place = where(store, storage)
+        for path in outputs or (Path("report.html"),):
+            written = sk.report(place, path, requirements=list(require) or None, title=title)
+            click.echo(str(written))
+
+
+@main.command()
+@STORE
+@REACHED
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def explore(store: Path, port: int, theme: str, no_browser: bool) -> None:
-    """Explore STORE as a web page on this machine, also while it is being filled."""
-    with _told():
-        sk.open(store)  # what is wrong with it is told before the page
+@click.option("--origin", multiple=True, help="Host that a proxy shows it under; '*' for any.")
+def explore(
+    store: str, storage: Any, port: int, theme: str, no_browser: bool, origin: tuple[str, ...]
+) -> None:
+    """Explore STORE as a web page on this machine, also while it is being filled.
+
+    \b
+    Example:
+      sweepkit explore s.zarr --port 5006 --no-browser
+    """
+    with told():
+        place = where(store, storage)
+        sk.open(place)  # what is wrong with it is told before the page
         try:
             from sweepkit.views.page import serve
         except ModuleNotFoundError as fault:
-            text = f"{fault}; pip install 'sweepkit[explore]'"
-            raise ValueError(text) from None
-        serve(store, port=port, theme=theme, show=not no_browser)
+            raise ValueError(f"{fault}; pip install 'sweepkit[explore]'") from None
+        try:
+            serve(place, port=port, theme=theme, show=not no_browser, origins=origin)
+        except OSError as fault:
+            if fault.errno != errno.EADDRINUSE:
+                raise
+            raise ValueError(f"port {port} is in use; leave --port out for a free one") from None
+
+
+@main.command()
+@click.argument("shell_name", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell_name: str) -> None:
+    """Print what makes SHELL complete the words of sweepkit: bash, zsh or fish.
+
+    \b
+    Put it where the shell reads it when it starts:
+      sweepkit completion bash >> ~/.bashrc
+      sweepkit completion zsh >> ~/.zshrc
+      sweepkit completion fish > ~/.config/fish/completions/sweepkit.fish
+    """
+    made = click.shell_completion.get_completion_class(shell_name)
+    assert made is not None, "click knows bash, zsh and fish"
+    click.echo(made(main, {}, "sweepkit", "_SWEEPKIT_COMPLETE").source())

@@ -1,13 +1,11 @@
-"""Who computed what, and what changed between two sweeps."""
+"""What changed between two sweeps."""
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -15,152 +13,14 @@ import pandas as pd
 import xarray as xr
 
 import sweepkit.html as html
+from sweepkit.places import KeyPath
 from sweepkit.reading import declaration_of, open, requirements_of, run_dims_of, runs
-from sweepkit.status import NAMES
 
-__all__ = ["Comparison", "Provenance", "compare", "provenance"]
+__all__ = ["Comparison", "compare", "frame"]
 
-Given = xr.Dataset | str | os.PathLike[str]
+Given = xr.Dataset | str | os.PathLike[str] | KeyPath
 KEPT = {"status", "failed", "duration", "attempts", "code", "log_size", "error", "log"}
 OUTCOMES = ("pass", "fail", "error", "pending", "not there")
-
-
-@dataclass(frozen=True, eq=False)
-class Provenance:
-    """Who computed a sweep, with what, when, and at what cost.
-
-    Attributes
-    ----------
-    name : str
-        Of the sweep.
-    sessions : DataFrame
-        One row a session: ``began`` and ``ended`` (UTC), ``workers``, ``executor``, runs by
-        status, ``failed``, ``used`` (worker-seconds), ``python``, ``platform``, and whoever and
-        wherever the session says it was.
-    codes : DataFrame
-        One row a code version: ``code``, ``identity``, ``runs`` (made by it), ``parts`` (how many
-        functions, classes and values), ``python``.
-    packages : mapping
-        Versions, as the store has them.
-    declaration : mapping
-        Entropy, streams, threads and version, as declared.
-    """
-
-    name: str
-    sessions: pd.DataFrame
-    codes: pd.DataFrame
-    packages: Mapping[str, str]
-    declaration: Mapping[str, Any]
-
-    def __repr__(self) -> str:
-        used = self.sessions["used"].sum() if len(self.sessions) else 0.0
-        return (
-            f"<sweepkit.Provenance {self.name!r}: {len(self.sessions)} sessions, {used:.1f} "
-            f"worker-seconds, {len(self.codes)} code versions>"
-        )
-
-    def _repr_html_(self) -> str:
-        packages = [(name, text) for name, text in self.packages.items()]
-        return html.box(
-            "sweepkit.Provenance",
-            html.section(
-                "Sessions", _frame(self.sessions), about=f"({len(self.sessions)})", unfolded=True
-            ),
-            html.section("Code", _frame(self.codes), about=f"({len(self.codes)} versions)"),
-            html.section(
-                "Packages", html.table(("Name", "Version"), packages), about=f"({len(packages)})"
-            ),
-            html.section("Declared", html.table(("", ""), list(self.declaration.items()))),
-            about=self.name,
-            text=repr(self),
-        )
-
-
-def provenance(ds: Given) -> Provenance:
-    """Who computed a sweep: sessions, code versions, packages, platform, cost.
-
-    Parameters
-    ----------
-    ds : path or Dataset
-        A store, or what :func:`sweepkit.open` gave while its store is there.
-
-    Returns
-    -------
-    Provenance
-
-    Raises
-    ------
-    ValueError
-        If nothing is known: the Dataset is not from a store.
-    """
-    said = declaration_of(ds)
-    if not said:
-        raise ValueError(
-            "the Dataset does not say what made it; give the store's path, or what sk.open gave"
-        )
-    opened = ds if isinstance(ds, xr.Dataset) else open(ds)
-    source = opened.encoding.get("source")
-    sessions = [] if source is None else _sessions(Path(f"{str(source).rstrip('/')}.sweepkit"))
-    made = np.zeros(0, dtype=np.int64)
-    if "status" in opened and "code" in opened:
-        finished = opened["status"].values.ravel() > 0
-        numbers = opened["code"].values.ravel()[finished].astype(np.int64)
-        made = np.bincount(numbers[numbers >= 0])
-    codes = [
-        {
-            "code": number,
-            "identity": one["identity"]["digest"],
-            "runs": int(made[number]) if number < len(made) else 0,
-            "parts": len(one["identity"].get("parts", ())),
-            "python": one["identity"].get("python", ""),
-        }
-        for number, one in enumerate(said.get("codes", ()))
-    ]
-    kept = ("entropy", "streams", "threads", "version", "random")
-    return Provenance(
-        str(said.get("name", "")),
-        pd.DataFrame(sessions, columns=None if sessions else ["began", "used"]),
-        pd.DataFrame(codes, columns=["code", "identity", "runs", "parts", "python"]),
-        dict(said.get("environment", {})),
-        {name: said[name] for name in kept if name in said},
-    )
-
-
-def _sessions(folder: Path) -> list[dict[str, Any]]:
-    """The receipts beside a store, oldest first."""
-    rows = []
-    for file in sorted((folder / "sessions").glob("*.json")):
-        try:
-            said = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # being written, or cut short by a full disk
-            continue
-        environment = said.get("environment", {})
-        row = {
-            "began": _utc(said.get("began")),
-            "ended": _utc(said.get("ended")),
-            "user": said.get("user", ""),
-            "host": said.get("host", ""),
-            "workers": said.get("workers", ""),
-            "executor": said.get("executor", ""),
-            **{name: said.get("runs", {}).get(name, 0) for name in NAMES[1:-1]},
-            "failed": said.get("failed", 0),
-            "used": float(said.get("used_seconds", 0.0)),
-            "interrupted": bool(said.get("interrupted", False)),
-            "python": environment.get("python", ""),
-            "platform": environment.get("platform", ""),
-        }
-        rows.append(row)
-    empty = [k for k in (rows[0] if rows else ()) if all(not r[k] for r in rows)]
-    return [{k: v for k, v in row.items() if k not in empty or k == "used"} for row in rows]
-
-
-def _utc(seconds: Any) -> str:
-    if not isinstance(seconds, int | float):
-        return ""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
-
-
-# --- two sweeps ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,21 +70,21 @@ class Comparison:
         return html.box(
             "sweepkit.Comparison",
             html.section(
-                "Outcomes", _frame(outcomes), about="rows before, columns after", unfolded=True
+                "Outcomes", frame(outcomes), about="rows before, columns after", unfolded=True
             ),
             html.section(
                 "Runs whose outcome changed",
-                _frame(self.flipped, 20) if len(self.flipped) else html.note("none"),
+                frame(self.flipped, 20) if len(self.flipped) else html.note("none"),
                 about=f"({len(self.flipped):,})",
                 unfolded=0 < len(self.flipped) <= 20,
             ),
             html.section(
                 "Declared otherwise",
-                _frame(self.declared) if len(self.declared) else html.note("nothing"),
+                frame(self.declared) if len(self.declared) else html.note("nothing"),
                 about=f"({len(self.declared)})",
                 unfolded=0 < len(self.declared) <= 20,
             ),
-            html.section("Outputs", _frame(self.outputs), about=f"({changed} changed)"),
+            html.section("Outputs", frame(self.outputs), about=f"({changed} changed)"),
             about=f"{self.names[0]} to {self.names[1]}",
             aside=self._words(),
             text=repr(self),
@@ -290,8 +150,8 @@ def compare(before: Given, after: Given, *, requirements: Any = None) -> Compari
 
 def _name(given: Given, said: Mapping[str, Any]) -> str:
     if isinstance(given, xr.Dataset):
-        return str(Path(given.encoding.get("source", said.get("name", "a Dataset"))).name)
-    return Path(given).name
+        return PurePosixPath(given.encoding.get("source", said.get("name", "a Dataset"))).name
+    return PurePosixPath(str(given)).name
 
 
 def _parameters(ds: xr.Dataset) -> list[str]:
@@ -394,10 +254,11 @@ def _outputs(
     return pd.DataFrame(rows, columns=["output", "runs", "changed", "largest"])
 
 
-def _frame(frame: pd.DataFrame, limit: int = 100) -> html.Markup:
-    right = {k for k, name in enumerate(frame.columns) if frame[name].dtype.kind in "iuf"}
-    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
-    return html.table([str(name) for name in frame.columns], rows, numbers=right, limit=limit)
+def frame(table: pd.DataFrame, limit: int = 100) -> html.Markup:
+    """A table as HTML, numbers to the right."""
+    right = {k for k, name in enumerate(table.columns) if table[name].dtype.kind in "iuf"}
+    rows = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
+    return html.table([str(name) for name in table.columns], rows, numbers=right, limit=limit)
 
 
 def _cell(value: Any) -> str:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.agreement import check_agreement, check_code, decoded, exact_array
 from sweepkit.cost import Cost
+from sweepkit.declared import Declared
 from sweepkit.grid import Grid
 from sweepkit.inputs import described
 from sweepkit.outputs import Output
@@ -34,9 +36,6 @@ MEMO = "declaration.json"
 
 MOST_VALUES = 100_000
 """Values of a parameter up to which they are written into the document beside a store."""
-
-COLUMNS = {"datetime64[ns]": "int64", "timedelta64[ns]": "int64", "str": "object"}
-"""Data types whose values are written as those of another."""
 
 
 def schema() -> dict[str, Any]:
@@ -81,7 +80,7 @@ def document(
         "threads": sweep.threads,
         "version": sweep.version,
         "random": sweep.random,
-        "cost": _cost(getattr(sweep, "cost", None), cost),
+        "cost": _cost(sweep.cost, cost),
         "memory": memory,
         "request": None if request is None else dict(request),
         "environment": environment(),
@@ -135,9 +134,9 @@ def _cost(declared: Any, learnt: Cost | None) -> dict[str, Any] | None:
     """Seconds of a run as declared, and as learnt from runs that have finished."""
     said: dict[str, Any] = {}
     if callable(declared):
-        said["function"] = reference_of(declared)
+        said |= {"function": reference_of(declared), "declared": True}
     elif declared is not None:
-        said["seconds"] = float(declared)
+        said |= {"seconds": float(declared), "declared": True}
     if learnt is not None and learnt.count:
         spread = learnt.spread
         said |= {"runs": learnt.count, "spread": spread if math.isfinite(spread) else None}
@@ -167,16 +166,17 @@ def read_document(given: Any) -> dict[str, Any]:
         try:
             with open(path, encoding="utf-8") as file:
                 given = file.read()
-        except FileNotFoundError:
+        except OSError as fault:
+            if len(path) < 256 and not isinstance(fault, FileNotFoundError):
+                raise
             raise ValueError(
-                f"there is no declaration at {path}; sweep.to_json() writes one, and sk.run keeps "
-                "one beside the store"
+                f"there is no declaration at {_short(path)!r}; sweep.to_json() writes one, and "
+                "sk.run keeps one beside the store (the text of one begins with a brace)"
             ) from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{where} is no JSON: it is no text in UTF-8") from None
     if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as fault:
-            raise ValueError(f"{where} is no JSON: {fault}") from None
+        given = decoded(given, where)
     if not isinstance(given, Mapping):
         raise TypeError(f"{where} is a {type(given).__name__}; give text, a path, or a mapping")
     version = given.get("sweepkit_declaration")
@@ -192,6 +192,10 @@ def read_document(given: Any) -> dict[str, Any]:
     return dict(given)
 
 
+def _short(path: str) -> str:
+    return path if len(path) <= 300 else f"{path[:100]}..."
+
+
 def sweep_of(
     said: Mapping[str, Any],
     *,
@@ -200,23 +204,25 @@ def sweep_of(
     inputs: Mapping[str, Any] | None = None,
     setup: Mapping[str, Any] | None = None,
     requirements: Sequence[Any] | None = None,
+    cost: Declared | None = None,
+    stale: str = "ask",
 ) -> Sweep:
     """The sweep of a checked document; see :meth:`Sweep.from_json`."""
+    if stale not in ("ask", "keep"):
+        raise ValueError(f"stale={stale!r} is none of ask, keep")
+    passed = {"simulator": simulator, "inputs": inputs, "setup": setup, "objects": objects}
+    given = [word for word, one in passed.items() if one is not None]
     if simulator is None:
         what = f"simulator {said['name']!r}"
         simulator = resolved(said["simulator"], what, "pass simulator=")
     if requirements is None:
         requirements = [_made_requirement(one) for one in said["requirements"]]
-    more: dict[str, Any] = {}
-    cost = said["cost"] or {}
-    if "cost" in {one.name for one in fields(Sweep)} and "runs" not in cost:
-        more["cost"] = cost.get("seconds")
-        if "function" in cost:
-            more["cost"] = resolved(cost["function"], "the cost of a run", "leave it out")
-    return Sweep(
+    if cost is None:
+        cost = _made_cost(said["cost"] or {})
+    sweep = Sweep(
         simulator,
         _made_grid(said["grid"], objects or {}),
-        outputs={name: _made_output(one) for name, one in said["outputs"].items()},
+        outputs={name: _made_output(name, one) for name, one in said["outputs"].items()},
         requirements=requirements,
         inputs=_made_inputs(said["inputs"], inputs or {}),
         setup={
@@ -226,16 +232,14 @@ def sweep_of(
         }
         | dict(setup or {}),
         **{word: said[word] for word in ("entropy", "streams", "threads", "version", "name")},
-        **more,
+        cost=cost,
     )
-
-
-def _array(dtype: str, values: list[Any]) -> NDArray[Any]:
-    made = np.array(values, dtype=COLUMNS.get(dtype, dtype))
-    if dtype.endswith("[ns]"):
-        made = made.astype(dtype)
-    made.setflags(write=False)
-    return made
+    if stale == "keep":
+        given.append("simulator")
+    elif not {"simulator", "inputs", "setup"} & set(given):
+        check_code(said, sweep)
+    check_agreement(said, sweep, given)
+    return sweep
 
 
 def _made_grid(said: Mapping[str, Any], objects: Mapping[str, Mapping[str, Any]]) -> Grid:
@@ -261,9 +265,12 @@ def _made_parameter(said: Mapping[str, Any], objects: Mapping[str, Any]) -> Para
             f"values of parameter {name!r} are too many for the copy beside the store; write the "
             "document with sweep.to_json()"
         )
+    values = said["values"]
+    if not values:
+        raise ValueError(f"parameter {name!r} has no values in the declaration; give at least one")
     made = Parameter(
         name,
-        _array(said["dtype"], said["values"]),
+        exact_array(said["dtype"], values, f"values of parameter {name!r}"),
         tuple(said["dims"]),
         said["role"],
         said.get("units"),
@@ -287,10 +294,15 @@ def _made_parameter(said: Mapping[str, Any], objects: Mapping[str, Any]) -> Para
     return replace(made, objects=things)
 
 
-def _made_output(said: Mapping[str, Any]) -> Output:
+def _made_output(name: str, said: Mapping[str, Any]) -> Output:
+    known = {one.name for one in fields(Output)}
+    for word in said:
+        if word not in known:
+            raise ValueError(f"output {name!r} of the declaration has {word!r}, which none has")
     plain = {word: value for word, value in said.items() if word != "coords"}
     coords = {
-        dim: _array(one["dtype"], one["values"]) for dim, one in said.get("coords", {}).items()
+        dim: exact_array(one["dtype"], one["values"], f"coordinates {dim!r} of output {name!r}")
+        for dim, one in said.get("coords", {}).items()
     }
     return replace(Output.from_json(plain), coords=coords)
 
@@ -301,6 +313,15 @@ def _made_requirement(said: Mapping[str, Any]) -> Requirement:
         code = resolved(said["code"], what, "pass requirements= without it")
         return Requirement(said["text"], name=said["name"], code=code)
     return Requirement.from_json(said)
+
+
+def _made_cost(said: Mapping[str, Any]) -> Declared | None:
+    """What was declared of the cost; nothing if it was learnt alone."""
+    if "function" in said:
+        function: Declared = resolved(said["function"], "the cost of a run", "pass cost=")
+        return function
+    seconds: float | None = said.get("seconds")
+    return seconds if said.get("declared", "runs" not in said) else None
 
 
 def _made_inputs(said: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sweepkit.grid import Grid
 
 __all__ = ["LEAST_SECONDS", "Declared", "checked_cost", "declared_seconds"]
 
-Declared: TypeAlias = "float | Callable[..., Any]"
+Declared: TypeAlias = float | Callable[..., Any]
 Array: TypeAlias = NDArray[np.float64]
 
 LEAST_SECONDS = 1e-7

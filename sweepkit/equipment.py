@@ -18,12 +18,33 @@ __all__ = ["equipped"]
 
 @contextmanager
 def equipped(task: Task, sweep: Sweep, store: Store) -> Iterator[Task]:
-    """The task with inputs staged beside the store, which are removed at the end."""
+    """The task with inputs staged beside the store, which are removed at the end.
+
+    Raises
+    ------
+    ValueError
+        If runs leave files, and they cannot be kept beside the store.
+    """
+    kept = isinstance(sweep.simulator, Command) and sweep.simulator.keep
+    if (kept or task.kept_scratch is not None) and not store.keeps_files:
+        raise ValueError(
+            f"files that runs leave cannot be kept beside {store.path}, which is no folder: leave "
+            f"out {'keep of the command' if kept else 'keep_scratch'}, or use a local path"
+        )
     files: dict[str, Any] = {}
     if isinstance(sweep.simulator, Command):
         files = {f"file {at}": InputFile(path) for at, path in enumerate(sweep.simulator.inputs)}
-    with staged({**sweep.inputs, **files}, store.folder("inputs")) as made:
+    with (
+        staged({**sweep.inputs, **files}, store.folder("inputs")) as made,
+        store.depot() as depot,
+    ):
         if isinstance(sweep.simulator, Command):
             copies = tuple(made.pop(name).path for name in files)
             task = replace(task, function=replace(sweep.simulator, inputs=copies))
-        yield replace(task, inputs=made, setup=sweep.setup, artefacts=store.folder("artefacts"))
+        yield replace(
+            task,
+            inputs=made,
+            setup=sweep.setup,
+            artefacts=store.folder("artefacts"),
+            depot=depot,
+        )

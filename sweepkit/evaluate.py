@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
 
@@ -16,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.capture import CHANGED, UNSETTLED, Capture, capped, one_line, printed, told
+from sweepkit.columns import Collector
 from sweepkit.containment import Surroundings, seed_globals, shown_warnings
 from sweepkit.grid import Grid
-from sweepkit.outputs import Collector, Output
+from sweepkit.outputs import Output
 from sweepkit.parameters import Parameter
+from sweepkit.parcels import Depot, Outbox
 from sweepkit.protocols import Result
 from sweepkit.simulator import Call
 from sweepkit.status import Status
@@ -64,6 +67,7 @@ class Task:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     setup: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     artefacts: str | None = None
+    depot: Depot | None = None
 
     def arguments(
         self,
@@ -218,7 +222,7 @@ def _loop(
     touched[0] = always  # between batches the worker itself sets it
     handing = perf_counter() + HANDOVER if station.hand is not None else float("inf")
     goes_on = False
-    results = Collector(task.outputs)
+    results = Collector(task.outputs, outbox(task, station))
     take = results.take
     stamps: list[float] = []
     stamp = stamps.append
@@ -290,6 +294,16 @@ def _loop(
     notes, misnamed = surroundings.told(), results.misnamed
     result = Result(status, np.array(stamps), columns, errors, logs, notes, misnamed)
     return result, goes_on
+
+
+def outbox(task: Task, station: Station) -> Outbox | None:
+    """Where this worker puts big values, if it can write where they belong.
+
+    No run is on while it writes: what happens then is not a run's doing.
+    """
+    if task.depot is None or not task.depot.reached:
+        return None
+    return Outbox(task.depot, partial(station.claim.__setitem__, 0, -1.0))
 
 
 def end_fork(exception: BaseException | None) -> NoReturn:

@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from sweepkit.format1 import ATTRIBUTE
+from sweepkit.places import Given, where
 from sweepkit.reading import failed, open, requirements_of, run_dims_of, runs
 from sweepkit.stages import numbers
 
@@ -33,7 +34,7 @@ OWN = {
 
 
 def export(
-    ds: xr.Dataset | str | os.PathLike[str],
+    ds: xr.Dataset | Given,
     path: str | os.PathLike[str],
     *,
     requirements: Any = None,
@@ -87,8 +88,8 @@ def export(
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {str(target.parent)!r} is not there; make it first")
     if not isinstance(ds, xr.Dataset):
-        where = os.fspath(ds)
-        ds = open(where, stages=bool(numbers(where)))
+        here = where(ds)
+        ds = open(here, stages=bool(numbers(here)))
     write(ds, target, requirements)
     return str(target)
 

@@ -1,4 +1,8 @@
-"""Files and folders replaced so that a reader, or a kill, finds the old or the new."""
+"""Files and folders replaced so that a reader, or a kill, finds the old or the new.
+
+What is done to folders is done to names in a keyed store, too: there each object is replaced all at
+once, and nothing can be renamed.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,35 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Any
+from stat import S_ISDIR
+from typing import Any, TypeAlias
+
+from sweepkit.places import KeyPath, Place, Where
 
 __all__ = [
+    "Stamp",
+    "copy_tree",
+    "drop_partials",
     "exchanged",
     "link_tree",
     "loads",
     "lost_chunks",
+    "move_tree",
+    "present",
     "read_bytes",
+    "remove_tree",
     "replace_file",
+    "replace_tree",
     "same_files",
+    "stamps",
     "swap",
 ]
+
+Stamp: TypeAlias = tuple[Any, ...] | None
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -31,8 +48,11 @@ RENAME_SWAP = 2
 """Flags of Linux' renameat2 and of macOS' renamex_np."""
 
 
-def replace_file(path: Path, text: str, *, durable: bool = False) -> None:
+def replace_file(path: Place, text: str, *, durable: bool = False) -> None:
     """Write a file so that readers see the old text or the new; if durable, after a power cut."""
+    if isinstance(path, KeyPath):
+        path.write_bytes(text.encode())
+        return
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
@@ -61,12 +81,20 @@ def _keep_entry(folder: Path) -> None:
         os.close(descriptor)
 
 
-def swap(fresh: Path, place: Path, old: Path) -> None:
+def swap(fresh: Place, place: Place, old: Place) -> None:
     """Put a folder in the place of another, which becomes ``old``, if there is any.
 
     All at once where the system can exchange two names; else there is a moment in which only
-    ``old`` and ``fresh`` are there.
+    ``old`` and ``fresh`` are there. In a keyed store the root goes first and comes back last; in
+    between only ``fresh`` is there, which stays, and the same call again goes on after a kill.
     """
+    if isinstance(place, KeyPath):
+        (place / "zarr.json").unlink(missing_ok=True)
+        remove_tree(place, but=fresh.parent)  # in which it may lie, where a store has no name
+        copy_tree(fresh, place)
+        return
+    assert isinstance(fresh, Path)
+    assert isinstance(old, Path)
     if not place.exists():
         fresh.rename(place)
         return
@@ -97,11 +125,14 @@ def exchanged(a: Path, b: Path) -> bool:
     raise OSError(number, os.strerror(number), str(b))
 
 
-def link_tree(source: Path, target: Path) -> None:
+def link_tree(source: Place, target: Place) -> None:
     """A folder once more, of the same files where they can be linked; else of copies.
 
     Files of a store are replaced and never changed, so both may go on from there.
     """
+    if isinstance(source, KeyPath):
+        replace_tree(source, target)
+        return
 
     def link(a: str, b: str) -> None:
         try:
@@ -109,27 +140,132 @@ def link_tree(source: Path, target: Path) -> None:
         except OSError:
             shutil.copy2(a, b)
 
+    assert isinstance(target, Path)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, copy_function=link)
 
 
-def same_files(a: Path, b: Path) -> bool:
+def remove_tree(path: Place, *, ignore_errors: bool = False, but: Place | None = None) -> None:
+    """Remove all that is within a folder, and itself; of a keyed store not what is in another."""
+    if isinstance(path, KeyPath):
+        keys = path.store.keys_below(path.key)
+        if isinstance(but, KeyPath):
+            keys = [key for key in keys if not key.startswith(f"{but.key}/")]
+        # A root goes first: what is left of a store whose removal was ended is no store.
+        first = [key for key in keys if key.rpartition("/")[2] == "zarr.json"]
+        path.store.delete_all(first)
+        path.store.delete_all([key for key in keys if key not in set(first)])
+        return
+    shutil.rmtree(path, ignore_errors=ignore_errors)
+
+
+def copy_tree(source: Place, target: Place) -> None:
+    """Copy all that is within a folder into another, over what is there."""
+    if isinstance(source, KeyPath) and isinstance(target, KeyPath):
+        root = (target / "zarr.json").key
+        pairs = [
+            (key, target.joinpath(key.removeprefix(f"{source.key}/")).key)
+            for key in source.store.keys_below(source.key)
+        ]
+        for last in (False, True):  # an array is there with its metadata, and a store with its root
+            named = [p for p in pairs if p[1].endswith("/zarr.json") is last and p[1] != root]
+            source.store.copy(named)
+        source.store.copy([p for p in pairs if p[1] == root])
+        return
+    assert isinstance(source, Path)
+    assert isinstance(target, Path)
+    for one in source.rglob("*"):
+        spot = target / one.relative_to(source)
+        if one.is_file() and spot.is_dir():
+            shutil.rmtree(spot)
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def replace_tree(source: Place, target: Place) -> None:
+    """Have a copy of a folder in the place of another, which is never seen half."""
+    if isinstance(target, KeyPath):
+        remove_tree(target)
+        copy_tree(source, target)
+        return
+    half = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(half, ignore_errors=True)
+    assert isinstance(source, Path)
+    shutil.copytree(source, half)
+    shutil.rmtree(target, ignore_errors=True)
+    half.rename(target)
+
+
+def move_tree(source: Place, target: Place) -> None:
+    """Give a folder another name, which nothing has."""
+    if isinstance(source, KeyPath):
+        replace_tree(source, target)
+        remove_tree(source)
+        return
+    assert isinstance(target, Path)
+    source.rename(target)
+
+
+def drop_partials(root: Place) -> None:
+    """Remove what writers that were killed left half written; keyed stores have none of that."""
+    if isinstance(root, Path):
+        for partial in root.rglob("*.partial"):
+            partial.unlink(missing_ok=True)
+
+
+def same_files(a: Place, b: Place) -> bool:
     """Whether two folders hold the same."""
+    if isinstance(a, KeyPath) or isinstance(b, KeyPath):
+        return _contents(a) == _contents(b)
     mine, theirs = ({one.relative_to(path) for one in path.rglob("*")} for path in (a, b))
     return mine == theirs and all(
         (a / one).is_dir() or (a / one).read_bytes() == (b / one).read_bytes() for one in mine
     )
 
 
-def lost_chunks(folder: Path, metadata: Mapping[str, Any]) -> list[Path]:
+def _contents(folder: Place) -> dict[str, bytes | None]:
+    """What is within a name of a keyed store."""
+    assert isinstance(folder, KeyPath)
+    keys = folder.store.keys_below(folder.key)
+    names = [key.removeprefix(f"{folder.key}/") for key in keys]
+    return dict(zip(names, folder.store.read_all(keys), strict=True))
+
+
+def lost_chunks(folder: Place, metadata: Mapping[str, Any]) -> Sequence[Place]:
     """Chunks of an array written whole that are not there."""
     extents = metadata["chunk_grid"]["configuration"]["chunk_shape"]
     counts = [-(-n // e) for n, e in zip(metadata["shape"], extents, strict=True)]
-    chunks = (folder.joinpath("c", *map(str, at)) for at in product(*map(range, counts)))
+    chunks = [folder.joinpath("c", *map(str, at)) for at in product(*map(range, counts))]
+    if isinstance(folder, KeyPath):
+        there = set(folder.store.keys_below((folder / "c").key)) if chunks else set()
+        return [one for one in chunks if isinstance(one, KeyPath) and one.key not in there]
     return [one for one in chunks if not one.is_file()]
 
 
-def read_bytes(path: Path) -> bytes | None:
+def stamps(paths: Sequence[Where]) -> list[Stamp]:
+    """What tells each file from the one that replaces it; None where there is none, or a folder."""
+    if paths and isinstance(paths[0], KeyPath):
+        return paths[0].store.stamps([one.key for one in paths if isinstance(one, KeyPath)])
+    return [_stamp(path) for path in paths if isinstance(path, str)]
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        told = os.stat(path)
+    except OSError:
+        return None
+    if S_ISDIR(told.st_mode):
+        return None
+    return told.st_ino, told.st_mtime_ns, told.st_size
+
+
+def present(paths: Sequence[Where]) -> list[bool]:
+    """Whether each file is there."""
+    if paths and isinstance(paths[0], KeyPath):
+        return paths[0].store.there([one.key for one in paths if isinstance(one, KeyPath)])
+    return [os.path.isfile(path) for path in paths if isinstance(path, str)]
+
+
+def read_bytes(path: Place) -> bytes | None:
     """What a file holds, None if it cannot be read."""
     try:
         return path.read_bytes()
@@ -137,7 +273,7 @@ def read_bytes(path: Path) -> bytes | None:
         return None
 
 
-def loads(path: Path) -> Any:
+def loads(path: Place) -> Any:
     """The JSON in a file, None if it cannot be read."""
     try:
         return json.loads(path.read_bytes())

@@ -9,16 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.casts import Misfit, cast_exactly
+from sweepkit.columns import Column
 from sweepkit.format1 import Layout, Variable, length_variable
-from sweepkit.outputs import (
-    Column,
-    Misfit,
-    Output,
-    cast_exactly,
-    coords_fault,
-    learnt,
-    shape_fault,
-)
+from sweepkit.outputs import Output
+from sweepkit.parcels import Parcel
 from sweepkit.status import Status
 
 __all__ = ["Fit", "Rows", "learnt_outputs", "rows_of"]
@@ -57,10 +52,22 @@ class Fit:
     widen : callable
         Given a variable, a column of another data type, and what is not yet stored of this
         batch: stores the variable in a wider data type if it can, and returns it as it is then.
+    unpacked : callable
+        Gives the value that a worker has written itself, where it is not as the store wants it.
+
+    Attributes
+    ----------
+    parcels : mapping of str to (rows, array of Parcel)
+        What is to be delivered as workers have written it, by variable.
     """
 
     def __init__(
-        self, layout: Layout, status: NDArray[np.int8], errors: dict[int, str], widen: Widen
+        self,
+        layout: Layout,
+        status: NDArray[np.int8],
+        errors: dict[int, str],
+        widen: Widen,
+        unpacked: Callable[[Parcel], NDArray[Any]],
     ) -> None:
         self.status = status
         self.errors = errors
@@ -69,6 +76,8 @@ class Fit:
         self._known = {v.name: v for v in layout.outputs if "derived" not in v.attrs}
         self._whole: dict[str, NDArray[Any]] = {}
         self._parts: dict[str, list[Piece]] = {}
+        self._unpacked = unpacked
+        self.parcels: dict[str, Piece] = {}
 
     def values(self, columns: Mapping[str, list[Column]]) -> dict[str, Rows]:
         """Values by variable, typed as the store has them."""
@@ -102,18 +111,59 @@ class Fit:
         if column.lengths is not None and not column.lengths.any():
             column = _emptied(column, variable)
         if column.dtype != variable.dtype:
+            self._open(name)
+            column = self._opened(column)
             wide = self._widen(variable, column, self._parts.get(name, ()))
             if wide is not variable and name in self._parts:
                 self._parts[name] = [(r, v.astype(wide.dtype)) for r, v in self._parts[name]]
             self._known[name] = variable = wide
+        if column.written and self._as_stored(variable, column):
+            self._add_parcels(name, rows, column.values)
+            kept = np.ones(len(rows), dtype=bool)
+            self._add_lengths(name, column, rows, kept)
+            return
+        column = self._opened(column)
         values, kept = self._typed(name, column, variable.dtype, rows)
         if column.rows is None and kept.all() and column.lengths is None:
             self._whole[name] = values
             return
         self._parts.setdefault(name, []).append((rows[kept], values[kept]))
+        self._add_lengths(name, column, rows, kept)
+
+    def _add_lengths(
+        self, name: str, column: Column, rows: NDArray[np.intp], kept: NDArray[np.bool_]
+    ) -> None:
         if column.lengths is not None:
             piece = rows[kept], column.lengths[kept]
             self._parts.setdefault(f"{name}_length", []).append(piece)
+
+    # --- what workers have written ---
+
+    @staticmethod
+    def _as_stored(variable: Variable, column: Column) -> bool:
+        """Whether receipts are of chunks as the store has them."""
+        guards = {parcel.guards for parcel in column.values}
+        return variable.big and column.dtype == variable.dtype and guards == {variable.guards}
+
+    def _add_parcels(self, name: str, rows: NDArray[np.intp], parcels: NDArray[Any]) -> None:
+        if name in self.parcels:
+            before, known = self.parcels[name]
+            rows, parcels = np.concatenate([before, rows]), np.concatenate([known, parcels])
+        self.parcels[name] = rows, parcels
+
+    def _open(self, name: str) -> None:
+        """Take parcels of an output apart, which may have to be stored otherwise."""
+        if name in self.parcels:
+            rows, parcels = self.parcels.pop(name)
+            self._parts.setdefault(name, []).append((rows, self._arrays(parcels)))
+
+    def _opened(self, column: Column) -> Column:
+        if not column.written:
+            return column
+        return replace(column, values=self._arrays(column.values))
+
+    def _arrays(self, parcels: NDArray[Any]) -> NDArray[Any]:
+        return np.stack([self._unpacked(parcel) for parcel in parcels])
 
     def _typed(
         self, name: str, column: Column, dtype: str, rows: NDArray[np.intp]
@@ -139,10 +189,14 @@ class Fit:
 
     def _check_present(self, name: str) -> None:
         present = np.zeros(len(self.status), dtype=bool)
-        for rows, _ in self._parts.get(name, ()):
+        for rows, _ in self._pieces(name):
             present[rows] = True
         lacking = np.flatnonzero(~present & (self.status == Status.DONE))
         self._refuse(lacking, f"output {name!r} was not returned")
+
+    def _pieces(self, name: str) -> list[Piece]:
+        pieces = list(self._parts.get(name, ()))
+        return [*pieces, self.parcels[name]] if name in self.parcels else pieces
 
     def _refuse(self, rows: NDArray[np.intp], told: str) -> None:
         for row in rows.tolist():
@@ -166,3 +220,60 @@ def rows_of(given: Rows, wanted: NDArray[np.intp], count: int) -> NDArray[Any]:
     at = np.zeros(count, dtype=np.intp)
     at[rows] = np.arange(len(rows))
     return values[at[wanted]]
+
+
+def learnt(name: str, column: Column, said: Output | None) -> Variable:
+    """The stored variable for an output, from its first column and what was declared."""
+    attrs = {k: v for k, v in column.attrs.items() if k in ("units", "long_name")}
+    attrs |= said.attrs if said is not None else {}
+    if column.pad is not None:
+        attrs["length"] = f"{name}_length"
+    return Variable(name, column.dtype, column.dims, column.shape, column.pad, attrs)
+
+
+def learnt_coords(
+    columns: Mapping[str, list[Column]], declared: Mapping[str, Output]
+) -> dict[str, NDArray[Any]]:
+    """Coordinates along own dims: as declared, else as the first results carry them."""
+    coords: dict[str, NDArray[Any]] = {}
+    for name, groups in columns.items():
+        said = declared[name].coords if name in declared else {}
+        for dim, values in {**groups[0].coords, **said}.items():
+            if groups[0].pad != dim or dim in said:  # a trace that ends early tells only a part
+                coords.setdefault(dim, values)
+    return coords
+
+
+def coords_fault(name: str, column: Column, stored: Mapping[str, NDArray[Any]]) -> str | None:
+    """Why the coordinates that results carry are not those stored; None if they are."""
+    for dim, values in column.coords.items():
+        known = stored.get(dim)
+        if known is None or column.pad == dim:
+            continue
+        if known.shape != values.shape or not np.all(known == values):
+            return (
+                f"output {name!r} has other coordinate values along {dim!r} than the first run; "
+                "return them as an output of their own"
+            )
+    return None
+
+
+def shape_fault(variable: Variable, column: Column) -> str | None:
+    """Why the dims or shape of a column do not fit the stored variable; None if they do."""
+    if column.dims == variable.dims and column.shape == variable.shape:
+        return None
+    given = _shape_text(column.dims, column.shape)
+    stored = _shape_text(variable.dims, variable.shape)
+    hint = ""
+    if len(column.dims) == len(variable.dims) == 1 and all(variable.shape):
+        hint = (
+            f"; where lengths vary, declare outputs={{{variable.name!r}: sk.output(dims="
+            f"{variable.dims[0]!r}, size=..., pad=True)}}"
+        )
+    return f"output {variable.name!r} is {given}, but the sweep stores {stored}{hint}"
+
+
+def _shape_text(dims: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    if not dims:
+        return "a scalar"
+    return "(" + ", ".join(f"{dim}: {size}" for dim, size in zip(dims, shape, strict=True)) + ")"

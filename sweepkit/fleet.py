@@ -61,6 +61,11 @@ REFUSALS = (
 LEAVE_SECONDS = 10.0
 """How long, in seconds, workers may take to leave what they set up."""
 
+SETUP_TIMES = 10.0
+SETUP_LEAST = 60.0
+"""Where runs have a time limit, setting up has one of so many times theirs, and of as many seconds
+at least: what is loaded once may take longer than a run."""
+
 RECYCLE_BYTES = 2**30
 """Growth of a worker, in bytes, after which a fresh one takes over."""
 
@@ -190,10 +195,18 @@ class Fleet:
             member.close()
 
     def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
-        """Give work to whoever has room; True when there is no more."""
+        """Give work to whoever has room; True when there is no more.
+
+        A worker that is still starting has none, as what comes first is not to wait for it while
+        others are free; but where it sets something up, so that it is not let go half set up.
+        """
         for depth in range(1, DEEPEST + 1):
             for member in self._members:
-                while len(member.inflight) < depth and self._room(member) > 0:
+                while (
+                    (member.ready or self.leaves)
+                    and len(member.inflight) < depth
+                    and self._room(member) > 0
+                ):
                     ahead = max((b.seconds for b in member.inflight), default=0.0)
                     if ahead > (PREFETCH if depth == 2 else PREFETCH / 10):
                         break
@@ -201,13 +214,21 @@ class Fleet:
                     if batch is None:
                         return True
                     self._hand(member, batch)
-            while depth == 1 and self._may_hire(allowed):
-                batch = self._next(source)
-                if batch is None:
-                    return True
-                self._members.append(self._hire())
-                self._hand(self._members[-1], batch)
+            if depth == 1 and not self._hire_for(source, allowed):
+                return True
         return False
+
+    def _hire_for(self, source: Iterator[Batch], allowed: int) -> bool:
+        """Start workers, each for a batch that is there; False when there is no more."""
+        while self._may_hire(allowed):
+            starting = sum(not member.ready for member in self._members)
+            while len(self._again) <= starting:
+                batch = next((batch for batch in source if len(batch)), None)
+                if batch is None:
+                    return False
+                self._again.append(batch)
+            self._members.append(self._hire())
+        return True
 
     def _may_hire(self, allowed: int) -> bool:
         """Whether one more worker may be started: there is room, and cores to start it on."""
@@ -386,6 +407,8 @@ class Fleet:
         if slept:  # what ran meanwhile gets the time anew
             running = [(member.number, member.running[1]) for member in self._members]
             self._allowance = {(number, began): clock - began for number, began in running}
+        if self.leaves:
+            self._end_endless_setup(timeout, clock, slept=slept)
         for member in self._members:
             row, started = member.running
             if row < 0 or member.killed_for is not None or not member.inflight:
@@ -397,6 +420,21 @@ class Fleet:
                 error = f"the run took more than its time limit of {timeout:g} s"
                 member.killed_for = (row, clock - started, error)
                 member.kill_with_stack()
+
+    def _end_endless_setup(self, timeout: float, clock: float, *, slept: bool) -> None:
+        """Raise if a worker has been setting up for far longer than a run may take."""
+        limit = max(SETUP_TIMES * timeout, SETUP_LEAST)
+        for member in self._members:
+            if slept:
+                member.hired = clock
+            if not member.ready and clock - member.hired > limit and member.process.is_alive():
+                member.kill_with_stack()
+                self._members.remove(member)
+                raise SetupError(
+                    f"setting up took a worker more than {limit:g} s, the limit where runs have "
+                    f"one of {timeout:g} s; make it quicker, or the time limit longer\n"
+                    f"{member.close().strip()}"
+                )
 
     def _ask_to_stop(self) -> None:
         for member in self._members:

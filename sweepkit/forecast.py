@@ -28,6 +28,7 @@ DISPATCH = 1e-5
 """Seconds that handing out and storing one run takes, at least."""
 MOST_WORKERS = 100_000
 DRAWS = 12
+MOST_LOOKED_AT = 4096
 Array = NDArray[np.float64]
 
 
@@ -56,9 +57,10 @@ class Plan:
     source : str
         What costs are known from.
     cost, cost_error : float
-        Mean seconds of a pending run, and the half width of its 95 % interval.
+        Mean seconds of a pending run, and the half width of its 95 % interval; of any run of the
+        grid where none is pending.
     cost_low, cost_high : float
-        Seconds between which 90 % of the pending runs lie.
+        Seconds between which 90 % of these runs lie.
     compute, compute_low, compute_high : float
         Core-seconds of all pending runs, with a 95 % range; one worker counts as one core.
     wall, wall_low, wall_high : float
@@ -338,6 +340,10 @@ def forecast(
     wall = work.wall(workers) if known else _nothing(seen)
     compute = total.seconds * scale if known else _nothing(seen)[0]
     low, high = _spread(seconds, costs.noise) if known else _nothing(seen)[:2]
+    each = compute / seen.pending if seen.pending else math.nan
+    each_error = error * each if known else math.nan
+    if not seen.pending and costs.known:  # what they took tells what more of them would
+        each, each_error, low, high = _of_any(seen)
     memory = driver_memory + workers * worker_memory + _open_memory(seen, workers)
     made = Plan(
         name=name,
@@ -349,8 +355,8 @@ def forecast(
         pilot=pilot,
         kept=kept,
         source=source,
-        cost=compute / seen.pending if seen.pending else math.nan,
-        cost_error=error * compute / seen.pending if known else math.nan,
+        cost=each,
+        cost_error=each_error,
         cost_low=low,
         cost_high=high,
         compute=compute,
@@ -368,6 +374,18 @@ def forecast(
         grid=seen.grid,
     )
     return _limited(made, seen, work, known, deadline, now, budget)
+
+
+def _of_any(seen: Survey) -> tuple[float, float, float, float]:
+    """Mean cost of the runs of a grid, its error, and seconds between which 90 % of them lie."""
+    runs = np.unique(np.linspace(0, seen.grid.size - 1, MOST_LOOKED_AT).astype(np.int64))
+    if seen.grid.masks:
+        runs = runs[seen.grid.valid(seen.grid.index(runs))]
+    if not len(runs):
+        return (math.nan,) * 4
+    total, seconds = seen.costs.total(runs), seen.costs.expected(runs)
+    low, high = _spread(seconds, seen.costs.noise)
+    return total.seconds / len(runs), total.error / len(runs), low, high
 
 
 def _nothing(seen: Survey) -> tuple[float, float, float]:

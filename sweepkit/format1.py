@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ __all__ = [
     "KEEPING",
     "Layout",
     "Variable",
+    "block_bytes",
     "block_shape",
+    "is_big",
     "subdivided",
 ]
 
@@ -54,6 +57,11 @@ ZARR_DTYPES = {
 NAT = -(2**63)
 AXIS_GUARDS = {"float64": 1, "uint64": 2}
 """Guards of axes by data type: one that other numbers join is stored in another of the size."""
+
+
+def is_big(size: int) -> bool:
+    """Whether so many bytes of a run are a chunk of their own, which a worker may write."""
+    return size > CHUNK_BYTES // 2
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,11 @@ class Variable:
         """Size of one run's values in memory (strings by a guess of 16 bytes)."""
         item = 16 if self.dtype == "str" else self.memory_dtype.itemsize
         return item * math.prod(self.shape)
+
+    @property
+    def big(self) -> bool:
+        """Whether each run has a chunk of its own, so that blocks need not hold it."""
+        return bool(self.shape) and self.dtype != "str" and is_big(self.bytes_per_run)
 
 
 def fill_value(dtype: str) -> Any:
@@ -289,6 +302,21 @@ class Layout:
             for i, b, n in zip(at, self.block, self.shape, strict=True)
         )
 
+    def pieces(self, variable: Variable, block: int) -> Iterator[tuple[slice, ...]]:
+        """Boxes of a block in which a variable can be held: the block, or runs if it is big."""
+        box = self.box(block)
+        if not variable.big:
+            yield box
+            return
+        for corner in product(*(range(part.start, part.stop) for part in box)):
+            yield tuple(slice(at, at + 1) for at in corner)
+
+    def chunk_index(self, variable: Variable, box: tuple[slice, ...]) -> tuple[int, ...]:
+        """Index in the store of the chunk of a variable in which a box begins."""
+        extents = self.chunk(variable)
+        along = (part.start // extent for part, extent in zip(box, extents, strict=True))
+        return (*along, *(0 for _ in variable.shape))
+
     def chunk(self, variable: Variable) -> tuple[int, ...]:
         """Runs along each dim of one chunk of a variable: an integer subdivision of a block."""
         if variable.text:
@@ -349,6 +377,11 @@ def subdivided(block: tuple[int, ...], limit: int) -> tuple[int, ...]:
         room = max(1, limit // others)
         chunk[at] = max(d for d in range(1, room + 1) if extent % d == 0)
     return tuple(chunk)
+
+
+def block_bytes(variables: Iterable[Variable]) -> int:
+    """Size of what a block holds in memory of one run."""
+    return sum(variable.bytes_per_run for variable in variables if not variable.big)
 
 
 def block_shape(shape: tuple[int, ...], bytes_per_run: int) -> tuple[int, ...]:

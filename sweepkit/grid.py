@@ -6,18 +6,17 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.html import Markup, box, code, escape, section
-from sweepkit.html import table as html_table
+from sweepkit.distinct import check_distinct
+from sweepkit.masks import Mask, check_mask_names, is_text, mask_arguments, mask_text
 from sweepkit.parameters import (
     Parameter,
     check_name,
     named,
-    near_misses,
     parameter,
     said_of,
 )
@@ -31,8 +30,6 @@ __all__ = ["REPLICATE", "Grid", "grid", "paired", "random_prefix"]
 
 REPLICATE = "replicate"
 """Name of the parameter and dim that count repetitions under other random streams."""
-
-Mask: TypeAlias = "Expression | Callable[..., Any]"
 
 MOST_POINTS = 2**62
 ENUMERABLE = 10**7
@@ -77,7 +74,7 @@ class Grid:
                 )
         self._check_dims(names, sizes)
         for dim in sizes:
-            _check_distinct(dim, [one for one in self.parameters if one.dim == dim])
+            check_distinct(dim, [one for one in self.parameters if one.dim == dim])
         for name, expression in self.derived:
             check_name(name, "derived coordinate")
             if name in names or any(name in one.dims for one in self.parameters):
@@ -85,11 +82,11 @@ class Grid:
                     f"derived coordinate {name!r} has the name of a parameter, a dim or another "
                     "derived coordinate; rename it"
                 )
-            _check_names(expression, self.scalars)
+            check_mask_names(expression, self.scalars)
             names.add(name)
         for mask in self.masks:
-            if _is_text(mask):
-                _check_names(mask, (*self.scalars, *(name for name, _ in self.derived)))
+            if is_text(mask):
+                check_mask_names(mask, (*self.scalars, *(name for name, _ in self.derived)))
 
     def _check_dims(self, names: set[str], sizes: Mapping[str, Parameter]) -> None:
         inner: dict[str, tuple[str, int]] = {}
@@ -232,7 +229,9 @@ class Grid:
         """
         if not isinstance(other, Grid):
             return NotImplemented
-        return _union(self, other)
+        from sweepkit.union import union
+
+        return union(self, other)
 
     def to_dataset(self) -> xr.Dataset:
         """The coordinates as an xarray Dataset, without the runs."""
@@ -292,7 +291,7 @@ class Grid:
         count = len(next(iter(index.values()), ()))
         valid = np.ones(count, dtype=bool)
         for mask in self.masks:
-            if _is_text(mask):
+            if is_text(mask):
                 import xarray as xr
 
                 at = self.columns(index, tuple(mask.names))
@@ -306,19 +305,19 @@ class Grid:
         self, mask: Callable[..., Any], index: Mapping[str, NDArray[np.intp]], count: int
     ) -> NDArray[np.bool_]:
         known = (*self.names, *(name for name, _ in self.derived))
-        columns = self.columns(index, _arguments(mask, known))
+        columns = self.columns(index, mask_arguments(mask, known))
         try:
             result = np.asarray(mask(**columns))
         except ValueError as fault:
             if "ambiguous" not in str(fault):
                 raise
             raise TypeError(
-                f"mask {_mask_text(mask)!r} does not take arrays ({fault}); write & | ~ for and "
+                f"mask {mask_text(mask)!r} does not take arrays ({fault}); write & | ~ for and "
                 "or not, or give it as text"
             ) from fault
         if result.dtype != bool or result.shape != (count,):
             raise TypeError(
-                f"mask {_mask_text(mask)!r} gave {result.dtype} of shape {result.shape} for "
+                f"mask {mask_text(mask)!r} gave {result.dtype} of shape {result.shape} for "
                 f"{count} points; a mask gives one bool a point"
             )
         return result
@@ -326,171 +325,24 @@ class Grid:
     # --- what people see ---
 
     def __repr__(self) -> str:
-        lines = [f"<sweepkit.Grid: {self._count()}>"]
-        width = max((len(p.name) for p in self.parameters), default=0)
-        for one in self.parameters:
-            along = "" if one.dims == (one.name,) else f"({', '.join(one.dims)}) "
-            units = f" {one.units}" if one.units else ""
-            lines.append(
-                f"  {one.name:<{width}}  {one.role:<9}  {one.size:>7}  {along}{_span(one)}{units}"
-            )
-        lines += [f"  {name} = {expression.text}" for name, expression in self.derived]
-        lines += [f"  where {_mask_text(mask)}" for mask in self.masks]
-        return "\n".join(lines)
+        from sweepkit.portrait import text
+
+        return text(self)
 
     def _count(self) -> str:
-        sizes = " x ".join(f"{dim}: {size:,}" for dim, size in self.sizes.items())
-        runs = "run" if self.size == 1 else "runs"
-        return f"{'at most ' if self.masks else ''}{self.size:,} {runs} ({sizes})"
+        from sweepkit.portrait import count
+
+        return count(self)
 
     def _repr_html_(self) -> str:
-        notes = [f"{name} = {expression.text}" for name, expression in self.derived]
-        notes += [f"where {_mask_text(mask)}" for mask in self.masks]
-        parts = [
-            section(
-                "Parameters", self._parameters(), about=f"({len(self.parameters)})", unfolded=True
-            )
-        ]
-        if notes:
-            listed = code("\n".join(notes))
-            parts.append(section("Derived and masks", listed, about=f"({len(notes)})"))
-        return box("sweepkit.Grid", *parts, about=self._count(), text=repr(self))
+        from sweepkit.portrait import html
+
+        return html(self)
 
     def _parameters(self) -> str:
-        """The parameters as a table in HTML."""
-        rows = []
-        for one in self.parameters:
-            along = "" if one.dims == (one.name,) else f" ({', '.join(one.dims)})"
-            role = Markup(f'<span class="sk-role">{escape(one.role)}</span>')
-            span = Markup(f"<code>{escape(_span(one))}</code>")
-            spacing = Markup(_dots(one))
-            size = f"{one.size:,}"
-            said = (one.name + along, role, one.units or "", size, span, spacing)
-            rows.append((*said, one.long_name or ""))
-        columns = ("Name", "Role", "Units", "n", "Values", "Spacing", "What it is")
-        return html_table(columns, rows, numbers={3})
+        from sweepkit.portrait import parameter_table
 
-
-def _dots(one: Parameter) -> str:
-    """Where the values of a parameter lie in their range, as a small picture."""
-    if one.values.ndim > 1 or not 1 < one.size <= 60 or one.values.dtype.kind not in "iufmM":
-        return ""
-    numbers = one.values.astype(np.float64)
-    low, high = float(numbers.min()), float(numbers.max())
-    if not (math.isfinite(low) and math.isfinite(high) and high > low):
-        return ""
-    at = 4 + 88 * (numbers - low) / (high - low)
-    dots = "".join(f'<circle cx="{x:.1f}" cy="6" r="2.2" fill="currentColor"/>' for x in at)
-    return (
-        '<svg width="96" height="12" viewBox="0 0 96 12" aria-hidden="true"><path d="M4 6H92" '
-        f'stroke="currentColor" stroke-opacity=".35"/>{dots}</svg>'
-    )
-
-
-def _span(one: Parameter) -> str:
-    if one.values.ndim > 1:
-        return f"vectors of {' x '.join(str(n) for n in one.values.shape[1:])}"
-    shown = [_short(value) for value in (one.values if one.size <= 4 else one.values[[0, 1, -1]])]
-    if one.size > 4:
-        shown.insert(2, "...")
-    return ", ".join(shown)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{value:.4g}"
-    text = _plain(value) if isinstance(value, np.datetime64 | np.timedelta64) else str(value)
-    return text if len(text) <= 24 else f"{text[:21]}..."
-
-
-def _is_text(mask: Mask) -> TypeGuard[Expression]:
-    return hasattr(mask, "text") and hasattr(mask, "holds")
-
-
-def _mask_text(mask: Mask) -> str:
-    return mask.text if _is_text(mask) else getattr(mask, "__name__", repr(mask))
-
-
-def _arguments(mask: Callable[..., Any], known: Sequence[str]) -> tuple[str, ...]:
-    """What a mask is to be given by name."""
-    import inspect
-
-    try:
-        signature = inspect.signature(mask)
-    except ValueError:
-        raise TypeError(
-            f"mask {_mask_text(mask)!r} does not tell its arguments; wrap it in a lambda of the "
-            "parameters"
-        ) from None
-    wanted: list[str] = []
-    for one in signature.parameters.values():
-        if one.kind is one.VAR_KEYWORD:
-            return tuple(known)
-        if one.name in known and one.kind is not one.POSITIONAL_ONLY:
-            wanted.append(one.name)
-        elif one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
-            raise TypeError(
-                f"mask {_mask_text(mask)!r} wants {one.name!r}, which is no parameter that it can "
-                f"be given by name (there are {', '.join(known)})"
-            )
-    return tuple(wanted)
-
-
-def _check_names(expression: Expression, names: Sequence[str]) -> None:
-    expression.check(names)
-
-
-def _check_distinct(dim: str, together: Sequence[Parameter]) -> None:
-    """Refuse two equal points along a dim; for one parameter alone near-misses too."""
-    flat = [one.values.reshape(one.size, -1) for one in together]
-    if len(together) == 1 and flat[0].shape[1] == 1:
-        only, column = together[0], flat[0][:, 0]
-        unique, first = np.unique(column, return_index=True)
-        if len(unique) < len(column):
-            twice = column[np.setdiff1d(np.arange(len(column)), first)[0]]
-            raise ValueError(
-                f"value {_plain(twice)} of parameter {only.name!r} is given twice (equal numbers "
-                "are one value, whatever their type); leave one out (for repeated runs say "
-                "replicates=)"
-            )
-        if only.dims != (only.name,):  # points, among which two may be close by chance
-            return
-        for low, high in near_misses(only.values):
-            raise ValueError(
-                f"values {low!r} and {high!r} of parameter {only.name!r} differ by rounding "
-                "alone; round them, or leave one out"
-            )
-        return
-    if flat and len(flat[0]) > 1:
-        if any(len(np.unique(column)) == len(column) for block in flat for column in block.T):
-            return
-        rows = np.stack([_ranks(column) for block in flat for column in block.T], axis=1)
-        _, first = np.unique(rows, axis=0, return_index=True)
-        repeats = len(rows) - len(first)
-        if repeats:
-            at = int(np.setdiff1d(np.arange(len(rows)), first)[0])
-            point = ", ".join(f"{one.name}={_plain(one.values[at])}" for one in together)
-            raise ValueError(
-                f"{repeats} of the {len(rows)} points along dim {dim!r} repeat another, such as "
-                f"{point}; leave the repeats out (for repeated runs of a point say replicates=)"
-            )
-
-
-def _ranks(column: NDArray[Any]) -> NDArray[np.int64]:
-    return np.unique(column, return_inverse=True)[1].astype(np.int64)
-
-
-def _plain(value: Any) -> str:
-    """A value as people write it."""
-    if isinstance(value, np.datetime64):
-        return str(np.datetime_as_string(value, unit="auto"))
-    if isinstance(value, np.timedelta64):
-        units = ("D", "h", "m", "s", "ms", "us", "ns")
-        whole = (value.astype(f"m8[{unit}]") for unit in units)
-        return str(next(one for one in whole if one == value))
-    if isinstance(value, np.ndarray):
-        return str(value.tolist())
-    return repr(value.item() if isinstance(value, np.generic) else value)
+        return parameter_table(self)
 
 
 # --- making grids -------------------------------------------------------------------------------
@@ -650,46 +502,6 @@ def paired(
     return Grid(tuple(made))
 
 
-def _union(left: Grid, right: Grid) -> Grid:
-    if set(left.names) != set(right.names):
-        only = sorted(set(left.names) ^ set(right.names))
-        raise ValueError(
-            f"the grids do not have the same parameters: {', '.join(only)} in one only; "
-            "give the other one a value for each"
-        )
-    for name in left.names:
-        _check_objects(left[name], right[name])
-        one, other = left[name].units, right[name].units
-        if one != other and None not in (one, other):
-            raise ValueError(
-                f"parameter {name!r} is in {one} in one grid and in {other} in the other; "
-                "convert one of them"
-            )
-    derived = dict(left.derived)
-    for name, expression in right.derived:
-        if derived.setdefault(name, expression).text != expression.text:
-            raise ValueError(
-                f"derived coordinate {name!r} is {derived[name].text!r} in one grid and "
-                f"{expression.text!r} in the other; rename one"
-            )
-    left = replace(left, derived=tuple(derived.items()))
-    same_layout = set(left.dims) == set(right.dims) and all(
-        left[name].dims == right[name].dims for name in left.names
-    )
-    said = [[m.text if _is_text(m) else m for m in g.masks] for g in (left, right)]
-    if same_layout and said[0] == said[1]:
-        differing = [dim for dim in left.dims if not _same_axis(left, right, dim)]
-        if len(differing) <= 1:
-            merged = [
-                _joined(one, right[one.name], _new_positions(left, right, one.dim))
-                if one.dim in differing
-                else one
-                for one in left.parameters
-            ]
-            return replace(left, parameters=tuple(merged))
-    return _listed(left, right)
-
-
 def axis_keys(grid: Grid, dim: str) -> NDArray[np.uint64]:
     """Digest of each position along a dim, from all parameters there, shape (n, 2)."""
     together = [one for one in grid.parameters if one.dim == dim]
@@ -697,121 +509,6 @@ def axis_keys(grid: Grid, dim: str) -> NDArray[np.uint64]:
     for one in together:
         total += one.keys()
     return total
-
-
-def _same_axis(left: Grid, right: Grid, dim: str) -> bool:
-    if left.sizes[dim] != right.sizes[dim]:
-        return False
-    return np.array_equal(axis_keys(left, dim), axis_keys(right, dim))
-
-
-def _new_positions(left: Grid, right: Grid, dim: str) -> NDArray[np.intp]:
-    known = set(map(tuple, axis_keys(left, dim).tolist()))
-    new = [i for i, key in enumerate(axis_keys(right, dim).tolist()) if tuple(key) not in known]
-    return np.array(new, dtype=np.intp)
-
-
-def _joined(left: Parameter, right: Parameter, new: NDArray[np.intp]) -> Parameter:
-    name = left.name
-    if left.kind != right.kind:
-        raise TypeError(
-            f"parameter {name!r} is a {left.kind} in one grid and a {right.kind} in the other"
-        )
-    if left.values.shape[1:] != right.values.shape[1:]:
-        raise ValueError(
-            f"parameter {name!r} has values of shape {left.values.shape[1:]} in one grid and of "
-            f"{right.values.shape[1:]} in the other; give them one shape"
-        )
-    tail = right.take(new)
-    data = np.concatenate([left.values, tail.values])
-    for part in (left.values, tail.values):
-        if not np.array_equal(part.astype(data.dtype).astype(part.dtype), part):
-            raise ValueError(
-                f"parameter {name!r} has integers beyond 2**53 in one grid and values in the other "
-                "that they do not share an exact type with; make them one type"
-            )
-    data.setflags(write=False)
-    objects = None if left.objects is None else left.objects + (tail.objects or ())
-    return replace(left, values=data, objects=objects)
-
-
-def _check_objects(left: Parameter, right: Parameter) -> None:
-    if left.objects is None or right.objects is None:
-        return
-    known = dict(zip(left.values, left.objects, strict=True))
-    for label, thing in zip(right.values, right.objects, strict=True):
-        other = known.get(label, thing)
-        if other is not thing and (other == thing) is not True:
-            raise ValueError(
-                f"label {label!r} of parameter {left.name!r} stands for {other!r} in one grid and "
-                f"for {thing!r} in the other; give them different labels, or the same object"
-            )
-
-
-def _agreeing(left: Grid, right: Grid) -> set[str]:
-    """Dims that are the same in both grids and that no mask looks at."""
-    masked: set[str] = set()
-    for one in (left, right):
-        known = (*one.names, *(name for name, _ in one.derived))
-        for mask in one.masks:
-            looked = (
-                set(mask.names)
-                if _is_text(mask)
-                else set(_arguments(cast("Callable[..., Any]", mask), known))
-            )
-            for name, expression in one.derived:
-                looked |= expression.names if name in looked else set()
-            masked |= {one[name].dim for name in looked & set(one.names)}
-    agreeing = set(left.dims) & set(right.dims) - masked
-    layouts = [
-        {dim: {p.name for p in one.parameters if p.dim == dim} for dim in agreeing}
-        for one in (left, right)
-    ]
-    return {
-        dim
-        for dim in agreeing
-        if layouts[0][dim] == layouts[1][dim] and _same_axis(left, right, dim)
-    }
-
-
-def _listed(left: Grid, right: Grid) -> Grid:
-    """The valid points of both grids along one dim, crossed with the dims they agree on."""
-    dim = "point"
-    crossed = _agreeing(left, right)
-    kept = []
-    for one in (left, right):
-        sizes = {d: n for d, n in one.sizes.items() if d not in crossed}
-        count = math.prod(sizes.values())
-        if count > ENUMERABLE:
-            raise ValueError(
-                f"a grid of {count:,} points is too large to be listed; unite grids that "
-                "differ along one dim only, or run them one after the other into one store"
-            )
-        positions = np.unravel_index(np.arange(count), tuple(sizes.values()))
-        at = dict(zip(sizes, positions, strict=True))
-        firsts = {d: np.zeros(count, dtype=np.intp) for d in crossed}
-        valid = one.valid({**firsts, **at})
-        kept.append({d: along[valid] for d, along in at.items()})
-    parameters = []
-    for first in left.parameters:
-        second = right[first.name]
-        if first.dim in crossed:
-            parameters.append(first)
-            continue
-        head = first.take(kept[0][first.dim])
-        new = kept[1][second.dim]
-        joined = _joined(head, second.take(new), np.arange(len(new)))
-        parameters.append(replace(joined, dims=(dim, *first.dims[1:])))
-    listed = [one for one in parameters if one.dim not in crossed]
-    if not listed or not listed[0].size:
-        raise ValueError("the union has no points: the masks of both grids leave none")
-    keys = sum(one.keys() for one in listed)
-    _, unique = np.unique(cast("NDArray[np.uint64]", keys), axis=0, return_index=True)
-    order = np.sort(unique)
-    return Grid(
-        tuple(one if one.dim in crossed else one.take(order) for one in parameters),
-        derived=left.derived,
-    )
 
 
 def random_prefix(seed: int, size: int, count: int) -> NDArray[np.int64]:

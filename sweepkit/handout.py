@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sweepkit.blocks import Blocks
 from sweepkit.cost import Cost, Costs
+from sweepkit.format1 import block_bytes
 from sweepkit.grid import Grid, random_prefix
 from sweepkit.judge import Tally
 from sweepkit.plan import (
@@ -33,6 +34,8 @@ from sweepkit.status import Status
 __all__ = ["OPEN_BYTES", "Handout"]
 
 OPEN_BYTES = 512 * 2**20
+BATCH_BYTES = 64 * 2**20
+"""Most bytes that the results of a batch may take."""
 SLOW = 0.1
 """Runs that take longer, in seconds, are written one by one: many blocks may be open."""
 QUICK = 1e-3
@@ -202,7 +205,7 @@ class Handout:
         least = 2 * self.workers
         if mean < SLOW:
             return least
-        per_run = sum(variable.bytes_per_run for variable in layout.variables.values())
+        per_run = block_bytes(layout.variables.values())
         room = OPEN_BYTES // max(math.prod(layout.block) * per_run, 1)
         return max(least, min(room, layout.n_blocks))
 
@@ -276,11 +279,13 @@ class Handout:
     def _size(self) -> tuple[int, float]:
         cost = self.cost()
         left = max(self.total - self.given_out, 1)
+        per_run = sum(variable.bytes_per_run for variable in self.store.layout.variables.values())
+        most = max(1, BATCH_BYTES // max(per_run, 1))
         if self.batch_of is not None:
-            return self.batch_of(left), cost.recent
+            return min(self.batch_of(left), most), cost.recent
         started = cost.count > 0 and time.monotonic() - self._began > 1.0
         count = batch_size(cost.recent, left, self.workers, started=started)
-        return count, cost.recent
+        return min(count, most), cost.recent
 
     def _sample(self) -> NDArray[np.int64]:
         """Some runs of the grid, spread over it."""

@@ -12,12 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.blocks import Blocks, Cells
+from sweepkit.casts import joined_dtype
+from sweepkit.columns import Column
 from sweepkit.cost import Cost, Costs
 from sweepkit.course import Course
-from sweepkit.fit import Fit, Piece, Rows, learnt_outputs
-from sweepkit.format1 import KEEPING, WIDE_NOTE, WIDE_TEXT, Layout, Variable, block_shape
+from sweepkit.fit import Fit, Piece, Rows, learnt_coords, learnt_outputs
+from sweepkit.format1 import (
+    KEEPING,
+    WIDE_NOTE,
+    WIDE_TEXT,
+    Layout,
+    Variable,
+    block_bytes,
+    block_shape,
+)
 from sweepkit.handout import OPEN_BYTES
 from sweepkit.judge import (
+    Opened,
     RunError,
     TooManyErrorsError,
     error_kind,
@@ -26,7 +37,6 @@ from sweepkit.judge import (
     too_many,
 )
 from sweepkit.meet import Met, check_outputs, check_requirements, without_stored
-from sweepkit.outputs import Column, joined_dtype, learnt_coords
 from sweepkit.plan import by_block
 from sweepkit.protocols import Batch, Outcome, Store
 from sweepkit.rewrite import holds_nothing, retype
@@ -41,8 +51,6 @@ Coords: TypeAlias = Mapping[str, NDArray[Any]]
 
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
-CHUNK_SECONDS = 0.002
-"""What writing a chunk takes, in seconds, as far as is known beforehand."""
 MOST_LEAVING = 2
 """Complete blocks that may wait to be written, chunk by chunk between results."""
 LEARNT_RUNS = 32
@@ -139,13 +147,14 @@ class Intake:
         if not self.store.layout.outputs and result.columns:
             self._add_outputs(*self._learnt(outcome))
         status, errors, logs = result.status.copy(), dict(result.errors), dict(result.logs)
-        values = Fit(self.store.layout, status, errors, self._widen).values(result.columns)
+        fit = Fit(self.store.layout, status, errors, self._widen, self.store.unpacked)
+        values = fit.values(result.columns)
         for invalid in np.flatnonzero(status == Status.INVALID).tolist():
             logs.setdefault(invalid, f"{errors[invalid]}\n")
         sizes = np.zeros(len(status), dtype=np.int32)
         for row, text in logs.items():
             sizes[row] = len(text)
-        self._note_wide(values)
+        self._note_wide(values, fit.parcels)
         values["duration"] = (None, result.duration)
         values["code"] = (None, np.full(len(status), self.met.code, dtype=np.int16))
         values["log_size"] = (None, sizes)
@@ -153,8 +162,17 @@ class Intake:
         if block < 0:
             disk = self.met.placement.disk(batch.runs)
             block, cells, _ = next(iter(by_block(self.store.layout, disk)))
+        self.tally.failed += failing(
+            self.sweep.requirements,
+            self.grid,
+            self.store.layout,
+            batch,
+            status,
+            values,
+            Opened(fit.parcels, self.store.unpacked),
+        )
         texts = {"error": errors, "log": logs}
-        self.blocks.put(block, Cells(cells, status, values, texts, 1 + batch.lost))
+        self.blocks.put(block, Cells(cells, status, values, texts, 1 + batch.lost, fit.parcels))
         self.tally.add(status)
         if errors and self.settings.retry:
             errors = self._set_aside(batch, status, errors)
@@ -163,14 +181,11 @@ class Intake:
                 where = self._point(int(batch.runs[row]))
                 self.course.examples.append(Example(kind, errors[row], where, logs.get(row, "")))
             self._judge(batch, errors, logs)
-        self.tally.failed += failing(
-            self.sweep.requirements, self.grid, self.store.layout, batch, status, values
-        )
 
     def create(self, outputs: Sequence[Variable], coords: Coords) -> None:
         """Make the store for the outputs known by now and put the early results in."""
         variables = {variable.name: variable for variable in (*KEEPING, *outputs)}
-        per_run = sum(variable.bytes_per_run for variable in variables.values())
+        per_run = block_bytes(variables.values())
         sizes = self.grid.sizes
         layout = Layout(sizes, block_shape(tuple(sizes.values()), per_run), variables, coords)
         if outputs:
@@ -198,8 +213,12 @@ class Intake:
         expected = self.blocks.expected
         self.blocks = Blocks(self.store, expected=expected)
 
-    def _note_wide(self, values: Mapping[str, Rows]) -> None:
+    def _note_wide(self, values: Mapping[str, Rows], parcels: Mapping[str, Piece]) -> None:
         """Mark variables that hold integers which a float64 cannot."""
+        for name, (_, receipts) in parcels.items():
+            known = WIDE_NOTE in self.store.layout.variables[name].attrs
+            if not known and any(one.wide for one in receipts):
+                self.store.note(name, {WIDE_NOTE: WIDE_TEXT})
         for name, (_, column) in values.items():
             variable = self.store.layout.variables[name]
             if variable.dtype not in ("int64", "uint64") or WIDE_NOTE in variable.attrs:
@@ -297,8 +316,8 @@ class Intake:
         """Write what is due to be written; an account is given after all of it was."""
         now = time.monotonic()
         slow = self.cost.recent > SLOW
-        pause = 0.0 if slow else max(1.0, 10 * CHUNK_SECONDS * self.blocks.unwritten)
-        if now - self._flushed >= max(pause, self._flush_pause):
+        pause = 0.0 if slow else max(1.0, 10 * self.store.chunk_seconds * self.blocks.unwritten)
+        if now - self._flushed >= max(pause, self._flush_pause, self.store.pause_seconds):
             self.blocks.flush()
             account()
             after = time.monotonic()
@@ -309,6 +328,8 @@ class Intake:
                 break
         if self.blocks.nbytes > OPEN_BYTES:
             self.blocks.trim()
+            if self.blocks.nbytes > OPEN_BYTES:
+                self.blocks.flush()
 
 
 def _short(value: Any) -> str:

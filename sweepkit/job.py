@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from sweepkit.places import is_url
 from sweepkit.protocols import Executor, Store
 from sweepkit.run import Session
 from sweepkit.settings import Settings
@@ -99,6 +100,7 @@ class Job:
     ) -> None:
         self.name = sweep.name
         self.store = store.path
+        self.where = store.where
         self.terms = terms
         self.session = Session(sweep, store, executor, settings, self._hear)
         self.began = time.time()
@@ -296,7 +298,7 @@ def live(store: str) -> Job | None:
 
 
 def _key(path: str) -> str:
-    return os.path.realpath(path)
+    return path if is_url(path) else os.path.realpath(path)
 
 
 def _end_all() -> None:

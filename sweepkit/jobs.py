@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,7 @@ from sweepkit import reading
 from sweepkit.executors.joblib import JoblibExecutor
 from sweepkit.job import Job, Terms, begun
 from sweepkit.options import DEFAULTS, PoolOptions, RunOptions, taking
+from sweepkit.places import Given
 from sweepkit.policies import (
     Policy,
     checked_policy,
@@ -29,15 +30,24 @@ from sweepkit.protocols import Executor
 from sweepkit.quantities import moment, seconds
 from sweepkit.run import Session
 from sweepkit.status import ENDINGS
-from sweepkit.stores.zarr import ZarrStore
 from sweepkit.sweep import Sweep
+from sweepkit.targets import target as target_of
 from sweepkit.views import job as view
+
+if TYPE_CHECKING:
+    from sweepkit.stores.zarr import ZarrStore
 
 __all__ = ["Pool", "start"]
 
 
 @taking(RunOptions, progress=False)
-def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOptions]) -> Job:
+def start(
+    sweep: Sweep,
+    store: Given,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[RunOptions],
+) -> Job:
     """Run what is pending of a sweep in the background.
 
     Returns at once. The same call again, in a cell that is run once more, returns the job that is
@@ -47,8 +57,10 @@ def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOpti
     ----------
     sweep : Sweep
         What to run.
-    store : path
-        Folder of the Zarr store.
+    store : path, URL or Zarr store
+        As in :func:`run`.
+    storage_options : mapping, optional
+        As in :func:`run`.
     n_jobs, backend, executor, timeout, rerun, retry, recycle_after, keep_scratch
         As in :func:`run`. Worker processes, which are the default, leave the notebook free; in
         threads and in "sequential" runs share the interpreter with it.
@@ -81,22 +93,22 @@ def start(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOpti
     ...     job.result()["time"].sel(height=2.0, gravity=9.81).round(3).item(), job.state
     (0.639, 'done')
     """
-    return begun(_job(sweep, store, options, options_of.executor(options, options.get("request"))))
+    held = options_of.executor(options, options.get("request"))
+    return begun(_job(sweep, target_of(store, storage_options), options, held))
 
 
 def _job(
     sweep: Sweep,
-    store: str | os.PathLike[str],
+    target: ZarrStore,
     options: RunOptions,
     executor: Executor,
     **terms: object,
 ) -> Job:
     if not isinstance(sweep, Sweep):
         raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
-    target = ZarrStore(store)
 
     def opened(session: Session) -> xr.Dataset:
-        return reading.open(target.path).isel(session.declared())
+        return reading.open(target.where).isel(session.declared())
 
     return Job(
         sweep,
@@ -191,8 +203,9 @@ class Pool:
     def start(
         self,
         sweep: Sweep,
-        store: str | os.PathLike[str],
+        store: Given,
         *,
+        storage_options: Mapping[str, Any] | None = None,
         weight: float = 1.0,
         priority: int = 0,
         deadline: float | str | datetime | timedelta | None = None,
@@ -202,7 +215,7 @@ class Pool:
 
         Parameters
         ----------
-        sweep, store
+        sweep, store, storage_options
             As in :func:`start`.
         weight : float
             Twice the weight, twice the share; between 1e-6 and 1e6.
@@ -231,7 +244,7 @@ class Pool:
         inner = JoblibExecutor(self.workers, self._backend, recycle_after=recycle_after)
         seated = Seated(inner, self._slots, seat, lambda: made.session.stop_wishes > 0)
         shared = {"pool": id(self), "weight": weight, "priority": priority}
-        made = _job(sweep, store, own, seated, **shared)
+        made = _job(sweep, target_of(store, storage_options), own, seated, **shared)
 
         def outlook() -> tuple[int, float]:
             pending, cost = made.session.outlook()

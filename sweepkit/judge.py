@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.fit import Rows, rows_of
+from sweepkit.fit import Piece, Rows, rows_of
 from sweepkit.format1 import Layout
 from sweepkit.grid import Grid
+from sweepkit.parcels import Parcel
 from sweepkit.protocols import Batch
 from sweepkit.status import NAMES, Status
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sweepkit.requirements import Requirement
 
 __all__ = [
+    "Opened",
     "RunError",
     "Tally",
     "TooManyErrorsError",
@@ -39,6 +41,27 @@ class RunError(RuntimeError):
 
 class TooManyErrorsError(RuntimeError):
     """More runs ended in errors than were allowed; what is done is kept."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Values that workers have written themselves, read back where they are judged.
+
+    Attributes
+    ----------
+    by_name : mapping of str to (rows, array of Parcel)
+    unpacked : callable
+        Gives the value in a parcel.
+    """
+
+    by_name: Mapping[str, Piece]
+    unpacked: Callable[[Parcel], NDArray[Any]]
+
+    def row(self, name: str, row: NDArray[np.intp]) -> NDArray[Any] | None:
+        """The value of one row, with a dim of size 1 before its own; None if it is not here."""
+        rows, parcels = self.by_name.get(name, (row[:0], ()))
+        at = np.flatnonzero(rows == row[0])
+        return self.unpacked(parcels[int(at[0])])[None] if len(at) else None
 
 
 @dataclass
@@ -133,29 +156,51 @@ def failing(
     batch: Batch,
     status: NDArray[np.int8],
     values: Mapping[str, Rows],
+    parcels: Opened,
 ) -> int:
     """How many runs of a batch are done and do not satisfy a requirement that is text."""
     wanted = [one for one in requirements if not one.needs_code]
     done = np.flatnonzero(status == Status.DONE)
     if not wanted or not len(done):
         return 0
+    names = set().union(*(one.expression.names for one in wanted))
+    one_by_one = not names.isdisjoint(parcels.by_name)
+    return sum(
+        _failing(wanted, names, grid, layout, batch, rows, len(status), values, parcels)
+        for rows in (np.split(done, len(done)) if one_by_one else [done])
+    )
+
+
+def _failing(
+    wanted: Sequence[Requirement],
+    names: Set[str],
+    grid: Grid,
+    layout: Layout,
+    batch: Batch,
+    rows: NDArray[np.intp],
+    count: int,
+    values: Mapping[str, Rows],
+    parcels: Opened,
+) -> int:
     import xarray as xr
 
     from sweepkit.requirements import fails
 
     handed: dict[str, xr.Variable] = {}
     lengths: dict[str, tuple[str, xr.Variable]] = {}
-    for name in set().union(*(one.expression.names for one in wanted)):
+    for name in names:
         if name in grid:
-            index = grid.index(batch.runs[: len(status)][done])
+            index = grid.index(batch.runs[:count][rows])
             handed[name] = xr.Variable(("run",), grid.columns(index, (name,))[name])
             continue
         variable = layout.variables[name]
-        picked: NDArray[Any] = rows_of(values[name], done, len(status))
+        picked = parcels.row(name, rows)
+        if picked is None:
+            picked = rows_of(values[name], rows, count)
         if variable.dtype.endswith("[ns]"):
             picked = picked.astype(variable.dtype)
         handed[name] = xr.Variable(("run", *variable.dims), picked)
         if variable.pad is not None:
-            length = rows_of(values[f"{name}_length"], done, len(status))
+            length = rows_of(values[f"{name}_length"], rows, count)
             lengths[name] = (variable.pad, xr.Variable(("run",), length))
     return int(fails(wanted, handed, run_dims=("run",), lengths=lengths).sum())

@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from contextlib import suppress
 from multiprocessing import connection
-from time import monotonic
+from time import monotonic, perf_counter
 
 import numpy as np
 from joblib.externals.loky.backend import get_context
@@ -75,6 +75,7 @@ class Member:
         theirs.close()
         life.close()
         self.inflight: deque[Batch] = deque()
+        self.hired = perf_counter()
         self.ready = False
         self.done = 0
         self.killed_for: tuple[int, float, str] | None = None

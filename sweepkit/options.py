@@ -69,6 +69,7 @@ class Joining(Conduct, total=False):
 class RefineOptions(Compute, Conduct, total=False):
     """Options of :func:`sweepkit.refine`."""
 
+    request: Request | None
     progress: bool | Callable[[Progress], None]
 
 

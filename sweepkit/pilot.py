@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.cost import Costs
-from sweepkit.format1 import was_from_json
+from sweepkit.format1 import block_bytes, was_from_json
 from sweepkit.grid import Grid, random_prefix
 from sweepkit.plan import Placement, random_order
 from sweepkit.protocols import Store
@@ -110,7 +110,7 @@ def survey(sweep: Sweep, store: Store | None) -> Survey:
         seen.exact,
         costs,
         min(_folder_bytes(store) / on_disk, per_run) if on_disk else math.nan,
-        float(math.prod(layout.block) * per_run),
+        float(math.prod(layout.block) * block_bytes(layout.variables.values())),
         layout.n_blocks,
     )
 

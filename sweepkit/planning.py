@@ -6,7 +6,7 @@ import math
 import os
 import resource
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from sweepkit import options
 from sweepkit.forecast import Plan, forecast
 from sweepkit.pilot import Survey, survey
+from sweepkit.places import Given
 from sweepkit.protocols import Executor
 from sweepkit.quantities import core_seconds, moment
 from sweepkit.receipt import Receipt, receipt_of
@@ -22,6 +23,7 @@ from sweepkit.settings import Settings
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import ZarrStore
 from sweepkit.sweep import Sweep
+from sweepkit.targets import target as target_of
 
 __all__ = ["plan", "receipt"]
 
@@ -31,7 +33,7 @@ PILOT_RUNS = 16
 
 def plan(
     sweep: Sweep,
-    store: str | os.PathLike[str] | None = None,
+    store: Given | None = None,
     *,
     n_jobs: int | None = None,
     backend: str | None = None,
@@ -41,6 +43,7 @@ def plan(
     budget: Any = None,
     cost: float | Callable[..., Any] | None = None,
     progress: bool | Callable[[Progress], None] = True,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """What running a sweep will take, known before it is paid for.
 
@@ -68,6 +71,8 @@ def plan(
         Seconds of a run, or a function of parameters by name, in place of what the sweep says.
     progress : bool or callable
         As in :func:`sweepkit.run`, for the pilot.
+    storage_options : mapping, optional
+        As in :func:`sweepkit.run`.
 
     Returns
     -------
@@ -100,7 +105,7 @@ def plan(
     if cost is not None:
         sweep = replace(sweep, cost=cost)
     held = options.executor({"executor": executor, "n_jobs": n_jobs, "backend": backend})
-    target = None if store is None else ZarrStore(store)
+    target = None if store is None else target_of(store, storage_options)
     seen = _surveyed(sweep, target)
     count = pilot
     if count is None:
@@ -115,7 +120,7 @@ def plan(
     return forecast(
         sweep.name,
         seen,
-        path=None if target is None else os.fspath(store),  # type: ignore[arg-type]
+        path=None if target is None else _shown(store, target),
         workers=held.workers,
         pilot=count,
         kept=target is not None,
@@ -132,9 +137,14 @@ RSS_UNIT = 1024 if os.uname().sysname == "Linux" else 1
 """Bytes in which the system counts the memory of processes."""
 
 
+def _shown(store: Given, target: ZarrStore) -> str:
+    """A store as a person named it."""
+    return os.fspath(store) if isinstance(store, str | os.PathLike) else target.path
+
+
 def _surveyed(sweep: Sweep, target: ZarrStore | None) -> Survey:
     """A sweep and its store as they are; nothing is written."""
-    if target is None or not os.path.exists(target.path):
+    if target is None or not target.root.exists():
         return survey(sweep, None)
     target.peek()
     return survey(sweep, target)
@@ -174,13 +184,15 @@ def _source(sweep: Sweep, seen: Survey) -> str:
     return f"declared, and {runs}" if runs else "declared"
 
 
-def receipt(store: str | os.PathLike[str]) -> Receipt:
+def receipt(store: Given, *, storage_options: Mapping[str, Any] | None = None) -> Receipt:
     """What all sessions of a store took: queued, held, used and wasted time, runs, errors.
 
     Parameters
     ----------
-    store : path
-        Of the store; another process may be writing to it.
+    store : path, URL or Zarr store
+        Of the store, or a zip of it; another process may be writing to it.
+    storage_options : mapping, optional
+        As in :func:`sweepkit.run`.
 
     Returns
     -------
@@ -192,7 +204,7 @@ def receipt(store: str | os.PathLike[str]) -> Receipt:
     StoreError
         If there is no sweep.
     """
-    target = ZarrStore(store)
+    target = target_of(store, storage_options)
     target.peek()
     runs = pending = 0
     for box in map(target.layout.box, range(target.layout.n_blocks)):

@@ -11,10 +11,12 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.columns import Column
 from sweepkit.format1 import Layout, Variable
-from sweepkit.outputs import Column
 from sweepkit.parameters import Parameter
-from sweepkit.root import StoreError
+from sweepkit.parcels import Depot, Parcel
+from sweepkit.places import Place, Where
+from sweepkit.root import StoreError, UnreachableError
 
 __all__ = [
     "Awaited",
@@ -22,6 +24,7 @@ __all__ = [
     "ComputeLostError",
     "Crew",
     "Executor",
+    "Ground",
     "Holder",
     "Outcome",
     "Result",
@@ -29,6 +32,7 @@ __all__ = [
     "Store",
     "StoreBusyError",
     "StoreError",
+    "UnreachableError",
     "UnwritableError",
     "everyone",
 ]
@@ -199,6 +203,35 @@ class UnwritableError(StoreError):
     """Nothing can be written at the path of a store."""
 
 
+class Ground(Protocol):
+    """What a store in a Zarr group stands on: how it is locked, and written."""
+
+    keeps_files: bool
+    """Whether workers may leave files beside a store."""
+    chunk_seconds: float
+    """What writing a chunk takes, in seconds, as far as is known beforehand."""
+    pause_seconds: float
+    """Least time between two flushes, also where each run is slow."""
+
+    def hold(self, root: Place, beside: Place) -> AbstractContextManager[None]:
+        """Be the only writer; raises StoreBusyError or UnwritableError as a store does."""
+
+    def write(self, work: Callable[[], None]) -> None:
+        """Do a write, now or soon; what is given to it must not be changed before it is settled.
+
+        Raises
+        ------
+        StoreError
+            If it, or one before, cannot be done; then none after it is done either.
+        """
+
+    def settle(self) -> None:
+        """Wait until all writes are done; raises StoreError if one was not."""
+
+    def folder(self, beside: Place, name: str) -> str:
+        """Path of a folder that workers on this machine may write to while it is held."""
+
+
 class Store(Protocol):
     """Where a sweep is kept: boxes of variables over the runs, axes, and a declaration.
 
@@ -213,8 +246,24 @@ class Store(Protocol):
         """Where it is, for people."""
 
     @property
+    def where(self) -> Where:
+        """Where it is, for readers."""
+
+    @property
     def declaration(self) -> dict[str, Any]:
         """What was committed last, as plain data."""
+
+    @property
+    def chunk_seconds(self) -> float:
+        """What writing a chunk takes, in seconds, as far as is known beforehand."""
+
+    @property
+    def pause_seconds(self) -> float:
+        """Least time between two flushes, also where each run is slow."""
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether workers may leave files beside it, and they are kept."""
 
     # --- one writer ---
 
@@ -277,7 +326,22 @@ class Store(Protocol):
         """Values of a variable in a box of runs."""
 
     def write(self, name: str, box: tuple[slice, ...], values: NDArray[Any]) -> None:
-        """Write values; the box must cover whole chunks, or what is left of them at the edge."""
+        """Write values; the box must cover whole chunks, or what is left of them at the edge.
+
+        Writes may be under way when it returns; a status is written when all before it are.
+        """
+
+    def depot(self) -> AbstractContextManager[Depot | None]:
+        """Where workers put big values themselves, for as long as it is held.
+
+        None where they cannot: their results then bring the values.
+        """
+
+    def unpacked(self, parcel: Parcel) -> NDArray[Any]:
+        """The value that a worker put into the depot."""
+
+    def deliver(self, name: str, index: tuple[int, ...], parcel: Parcel) -> None:
+        """Make a parcel the chunk of a variable at an index, all at once."""
 
     def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
         """Whether a chunk of a variable is there."""
@@ -297,10 +361,13 @@ class Store(Protocol):
         """A small text kept beside the sweep, None if there is none."""
 
     def set_memo(self, name: str, text: str | None) -> None:
-        """Keep a small text beside the sweep, or with None forget it; may raise OSError."""
+        """Keep a small text beside the sweep, or with None forget it.
+
+        May raise OSError or UnreachableError.
+        """
 
     def memos(self, folder: str) -> list[str]:
         """Names of the small texts in a folder beside the sweep, in order."""
 
     def folder(self, name: str) -> str:
-        """Path of a folder beside the sweep that workers may write to."""
+        """Path of a folder that workers may write to; where files are kept, beside the sweep."""

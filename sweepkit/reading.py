@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from sweepkit.files import lost_chunks, read_bytes
 from sweepkit.format1 import ATTRIBUTE, KEEPING, RESERVED
 from sweepkit.formulas import derived, lengths_of, run_dims_of, with_derived
 from sweepkit.lazy import Texts, lazy, plain
+from sweepkit.places import Given, KeyPath, Where, beneath, place, where
 from sweepkit.requirements import Requirement, collect, margins, satisfied
 from sweepkit.root import (
     FAULTS,
@@ -59,18 +59,20 @@ TRIES = 5
 
 
 def open(
-    path: str | os.PathLike[str],
+    path: Given,
     *,
     mask: bool = True,
     chunks: Any = None,
     stages: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Open a store, finished or still being filled, as a lazy Dataset.
 
     Parameters
     ----------
-    path : path
-        Of the store.
+    path : path, URL or Zarr store
+        Of the store: a folder, a zip that :func:`pack` made, a URL such as "s3://bucket/a.zarr",
+        or a store object of ``zarr.storage``.
     mask : bool
         Hide what unfinished runs hold: floats become NaN, datetimes NaT, text "", and integers
         and bools arrive as float64 whatever the progress (integers beyond 2**53 keep their dtype,
@@ -81,6 +83,8 @@ def open(
         The runs of the grid and of its refinements together along one dim ``run``, skipped ones
         left out, with the parameters, ``stage`` (0 is the grid) and, where a grid was refined,
         ``volume`` (share of the parameter space that a run stands for) as coordinates.
+    storage_options : mapping, optional
+        For the file system of a URL, as fsspec takes them: endpoint, credentials and the like.
 
     Returns
     -------
@@ -95,15 +99,16 @@ def open(
     StoreError
         If there is no sweep at the path, it is of a newer format, or a part of it is damaged or
         lost; a value that is damaged or lost raises it when it is read. (It is a ValueError too.)
+        Also if the place cannot be reached.
     """
-    where = _present(os.fspath(path))
+    here = _present(where(path, storage_options))
     if stages:
         from sweepkit.stages import joined
 
-        together = joined(where, mask=mask)
-        together.encoding["source"] = os.path.abspath(where)
+        together = joined(here, mask=mask)
+        _note_source(together, here)
         return _chunked(together, chunks)
-    place, found = _opened(where)
+    place, found = _opened(here)
     declaration = dict(json.loads(found.attrs[ATTRIBUTE]))  # of the same root as the arrays
     run_dims = tuple(declaration["stored"]["sizes"])
     axes = {
@@ -141,23 +146,38 @@ def open(
     opened = xr.Dataset(data, coords=coords, attrs=attrs)
     for name, text in declaration.get("derived", {}).items():
         opened = with_derived(opened, name, text)
-    opened.encoding["source"] = os.path.abspath(where)  # as xarray notes it, for provenance
+    _note_source(opened, here)
     return _chunked(opened, chunks)
 
 
-def declaration_of(ds: xr.Dataset | str | os.PathLike[str]) -> dict[str, Any]:
+def _note_source(ds: xr.Dataset, here: Where) -> None:
+    """Note where a Dataset is from, as xarray does; of a keyed store also how it is reached."""
+    if isinstance(here, KeyPath):
+        ds.encoding |= {"source": str(here), "place": here}
+    else:
+        ds.encoding["source"] = os.path.abspath(here)
+
+
+def source_of(ds: xr.Dataset) -> Where | None:
+    """Where a Dataset is from, if it says so."""
+    source = ds.encoding.get("place", ds.encoding.get("source"))
+    return source if isinstance(source, str | KeyPath) else None
+
+
+def declaration_of(ds: xr.Dataset | Given) -> dict[str, Any]:
     """Everything a store says of itself; of a Dataset whose store is gone, what that carries.
 
     A Dataset that is not from sweepkit says nothing.
     """
-    source: Any = ds.encoding.get("source") if isinstance(ds, xr.Dataset) else os.fspath(ds)
+    source = source_of(ds) if isinstance(ds, xr.Dataset) else where(ds)
     carried = {}
     if isinstance(ds, xr.Dataset):
         text = ds.attrs.get(ATTRIBUTE)
         carried = dict(json.loads(text)) if text else {}
-        if not carried or source is None or not os.path.exists(os.path.join(source, "zarr.json")):
+        if not carried or source is None or not place(beneath(source, "zarr.json")).exists():
             return carried
-    root = read_root(str(source))
+    assert source is not None
+    root = read_root(source)
     return {**json.loads(root["attributes"][ATTRIBUTE]), **carried}
 
 
@@ -173,41 +193,60 @@ def _chunked(opened: xr.Dataset, chunks: Any) -> xr.Dataset:
         ) from fault
 
 
-def _present(path: str) -> str:
+def _present(path: Where) -> Where:
     """Where a store is; while it is being replaced in two steps, where it has been set aside."""
+    if isinstance(path, KeyPath):
+        if (path / "zarr.json").is_file():
+            return path
+        made = side_folder(path) / "rewrite"  # stays until all of it is in its place
+        swapping = (side_folder(path) / "rewrite-ready").exists()
+        waiting = swapping and (made / "zarr.json").exists()
+        return made if waiting and isinstance(made, KeyPath) else path
     if os.path.exists(path):
         return path
-    kept = side_folder(Path(path).absolute())
-    aside = kept / "replaced"
-    waiting = all(map(os.path.exists, (kept / "rewrite-ready", aside / "zarr.json")))
-    return str(aside) if waiting else path
+    kept = side_folder(place(path))
+    aside = os.path.join(str(kept), "replaced")
+    ready = os.path.join(str(kept), "rewrite-ready")
+    waiting = os.path.exists(ready) and os.path.exists(os.path.join(aside, "zarr.json"))
+    return aside if waiting else path
 
 
-def _opened(path: str) -> tuple[Place, xr.Dataset]:
+def _as_xarray(path: Where) -> xr.Dataset:
+    if isinstance(path, KeyPath):
+        from sweepkit.keyed import Rooted
+
+        there = Rooted(path.store, path.key)
+        keyed: xr.Dataset = xr.open_zarr(there, chunks=None, consolidated=True, zarr_format=3)
+        return keyed
+    opened: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True)
+    return opened
+
+
+def _opened(path: Where) -> tuple[Place, xr.Dataset]:
     """The store as xarray opens it, with errors that say what is damaged and what to do."""
-    root_path = Path(path, "zarr.json")
+    root_path = beneath(path, "zarr.json")
     for _ in range(TRIES):
-        seen = stamp(str(root_path))
+        seen = stamp(root_path)
         root = read_root(path)
         metadata = root["consolidated_metadata"]["metadata"]
         try:
             _check_coordinates(path, root)
-            found: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True)
+            found = _as_xarray(path)
         except DamagedError:
             raise
         except FAULTS as fault:
-            if stamp(str(root_path)) != seen:
+            if stamp(root_path) != seen:
                 continue
             raise DamagedError(
-                f"{path} cannot be read: {fault}; sk.verify({path!r}) names what is damaged, and "
-                "the next sk.run restores or runs just that again"
+                f"{path} cannot be read: {fault}; sk.verify({str(path)!r}) names what is damaged, "
+                "and the next sk.run restores or runs just that again"
             ) from fault
-        if stamp(str(root_path)) == seen:
+        if stamp(root_path) == seen:
             return Place(path, metadata, seen), found
     raise OutdatedError(f"{path} is being changed again and again; open it later")
 
 
-def read_root(path: str) -> dict[str, Any]:
+def read_root(path: Where) -> dict[str, Any]:
     """The root of a store as it was committed.
 
     Raises
@@ -215,24 +254,26 @@ def read_root(path: str) -> dict[str, Any]:
     StoreError
         If it is damaged, of a newer format, or no sweep.
     """
-    if os.path.isfile(path):
+    if isinstance(path, str) and os.path.isfile(path):
         raise NotASweepError(f"{path} is a file and no sweep")
-    content = root_bytes(Path(path))
-    copy = read_bytes(side_folder(Path(path).absolute()) / "root.json")
-    if content is None and copy is not None and Path(path, "status").is_dir():
+    here = place(path)
+    content = root_bytes(here)
+    copy = read_bytes(side_folder(here) / "root.json")
+    if content is None and copy is not None and (here / "status").is_dir():
         raise damaged_root(path, "is missing", copy)
     return checked(content, path, copy)
 
 
-def _check_coordinates(path: str, root: Mapping[str, Any]) -> None:
+def _check_coordinates(path: Where, root: Mapping[str, Any]) -> None:
     """Refuse coordinates that lost a chunk, which would read as other values."""
     told = json.loads(root["attributes"][ATTRIBUTE])
     names = [one["name"] for one in told["parameters"]] + list(told["stored"].get("coords", ()))
+    here = place(path)
     for name in names:
-        for lost in lost_chunks(Path(path, name), root["consolidated_metadata"]["metadata"][name]):
+        for lost in lost_chunks(here / name, root["consolidated_metadata"]["metadata"][name]):
             raise DamagedError(
                 f"{path}: coordinate {name!r} lost a chunk, {lost}; "
-                f"{way_back(Path(path), side_folder(Path(path).absolute()), name)}"
+                f"{way_back(here, side_folder(here), name)}"
             )
 
 
@@ -417,7 +458,12 @@ def status_counts(ds: xr.Dataset) -> dict[str, int]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def runs(ds: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> pd.DataFrame:
+def runs(
+    ds: xr.Dataset | Given,
+    requirements: Any = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
     """The Dataset as a tidy table, one row a run.
 
     Parameters
@@ -426,6 +472,8 @@ def runs(ds: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> p
         An opened store, or any Dataset of outputs over parameters; of a path, all stages.
     requirements : sequence of str, Requirement or callable, optional
         As for :func:`failed`; where there are any, the table has a column ``failed``.
+    storage_options : mapping, optional
+        As in :func:`open`, for a URL.
 
     Returns
     -------
@@ -439,7 +487,8 @@ def runs(ds: xr.Dataset | str | os.PathLike[str], requirements: Any = None) -> p
     if not isinstance(ds, xr.Dataset):
         from sweepkit.stages import numbers
 
-        ds = open(ds, stages=bool(numbers(os.fspath(ds))))
+        here = where(ds, storage_options)
+        ds = open(here, stages=bool(numbers(here)))
     dims = run_dims_of(ds)
     shape = tuple(ds.sizes[dim] for dim in dims)
     columns: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from sweepkit.cards import Card, Fact, Table
-from sweepkit.protocols import Store
+from sweepkit.protocols import Store, UnreachableError
 from sweepkit.quantities import core_text, time_text
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def host() -> str:
 
 def write_declaration(store: Store, said: dict[str, Any]) -> None:
     """Keep the document of a sweep beside its store, as far as there is room."""
-    with suppress(OSError):
+    with suppress(OSError, UnreachableError):
         if said["cost"] is None:  # of a session that ran nothing
             with suppress(ValueError, KeyError):
                 said = {**said, "cost": json.loads(store.memo("declaration.json") or "{}")["cost"]}
@@ -133,7 +133,7 @@ class SessionAccount:
             said = _loads(self.store.memo(f"{FOLDER}/{name}"))
             if said.get("state") in LIVE:
                 text = json.dumps({**said, "state": "killed"}, indent=1)
-                with suppress(OSError):
+                with suppress(OSError, UnreachableError):
                     self.store.set_memo(f"{FOLDER}/{name}", text)
 
     @property
@@ -155,7 +155,7 @@ class SessionAccount:
             "user": user(),
             **said,
         }
-        with suppress(OSError):
+        with suppress(OSError, UnreachableError):
             self.store.set_memo(self.name, json.dumps(told, indent=1))
 
 

@@ -68,10 +68,18 @@ def resolved(said: Mapping[str, Any], what: str, instead: str) -> Any:
         If it needs code, or cannot be imported; says what to pass instead.
     """
     if "command" in said:
-        return Command.from_json(said["command"])
+        try:
+            return Command.from_json(said["command"])
+        except (KeyError, TypeError, AttributeError) as fault:
+            raise ValueError(f"{what} is no command as sk.command makes one: {fault!r}") from None
     if "needs_code" in said:
         raise NeedsCodeError(f"{what} {said['needs_code']}, which no document carries; {instead}")
-    module, _, name = str(said["import"]).partition(":")
+    module, colon, name = str(said.get("import", "")).partition(":")
+    if not (module and colon and name):
+        raise ValueError(
+            f"{what} is {said.get('import', '')!r}, which is no module:name; mend the declaration, "
+            f"or {instead}"
+        )
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
@@ -84,6 +92,11 @@ def resolved(said: Mapping[str, Any], what: str, instead: str) -> Any:
             f"{what} is {said['import']}, which cannot be imported here ({fault}){where}; or "
             f"{instead}"
         ) from fault
+    if not callable(found):
+        raise ValueError(
+            f"{what} is {said['import']}, which is a {type(found).__name__} and no function; mend "
+            f"the declaration, or {instead}"
+        )
     if "vectorized" in said:
         return Vectorized(found, said["vectorized"])
     return found

@@ -89,11 +89,17 @@ def refine(
             )
         store.open()
         whole = _whole(sweep, store, settings)
+        left = settings.request
         for number, grid in _stages(sweep, store, whole, wanted):
+            if settings.request is not None and left is None:
+                return  # the same call goes on with the stages that are left
             stage = replace(sweep, grid=grid, outputs=_outputs(sweep, whole.layout))
             was = {**_first_replicate(grid), **{n: p.values[0] for n, p in whole.was.items()}}
-            own = replace(settings, was=was)
-            Session(stage, store.stage(number), executor, own, report).run()
+            own = replace(settings, was=was, request=left)
+            session = Session(stage, store.stage(number), executor, own, report)
+            session.run()
+            if left is not None:
+                left = left.after(session.course.meter.seconds, session.course.meter.core_seconds)
 
 
 def listed(points: Grid, grid: Grid) -> Grid:

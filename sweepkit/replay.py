@@ -17,11 +17,12 @@ from threadpoolctl import threadpool_limits
 
 from sweepkit import html
 from sweepkit.batchwise import arrays_of, only_run
+from sweepkit.casts import Misfit
+from sweepkit.columns import Collector
 from sweepkit.evaluate import Task
 from sweepkit.format1 import KEEPING
 from sweepkit.grid import Grid
 from sweepkit.inputs import staged
-from sweepkit.outputs import Collector, Misfit
 from sweepkit.parameters import Parameter
 from sweepkit.setup import prepared
 from sweepkit.simulator import uses_global_random

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -90,6 +90,19 @@ class Request:
     def past(self) -> bool:
         """Whether the deadline is over already."""
         return self.ends is not None and self.ends.timestamp() <= time.time()
+
+    def after(self, held: float, core_held: float) -> Request | None:
+        """What is left of it once so many seconds and core-seconds were held; None if nothing is.
+
+        Parameters
+        ----------
+        held, core_held : float
+        """
+        seconds = None if self.seconds is None else self.seconds - held
+        budget = None if self.core_seconds is None else self.core_seconds - core_held
+        if self.past or any(one is not None and one <= 0 for one in (seconds, budget)):
+            return None
+        return replace(self, deadline=self.ends, duration=seconds, budget=budget)
 
     def left(self, held: float, workers: int, core_held: float | None = None) -> tuple[float, str]:
         """How long compute may still be held.

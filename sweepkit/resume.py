@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.canonical import canonical, near_misses
 from sweepkit.grid import REPLICATE, Grid
 from sweepkit.identity import Identity, changes, identify
-from sweepkit.parameters import Parameter, near_misses
+from sweepkit.parameters import Parameter
 from sweepkit.sweep import Sweep
 
 __all__ = [
@@ -310,8 +311,6 @@ def neutral_parameters(
 
     Replicates may always join: what was run before is replicate 0.
     """
-    from sweepkit.parameters import canonical
-
     made = {}
     for name, value in was.items():
         if name not in declared:

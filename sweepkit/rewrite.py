@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.casts import Misfit, cast_exactly
+from sweepkit.columns import Column
 from sweepkit.fit import Piece
-from sweepkit.format1 import Layout, Variable, block_shape
-from sweepkit.outputs import Column, Misfit, cast_exactly
+from sweepkit.format1 import Layout, Variable, block_bytes, block_shape
 from sweepkit.parameters import Parameter
 from sweepkit.protocols import Store
 from sweepkit.resume import Match
@@ -56,7 +57,7 @@ def rejoin(
             objects = None if one.objects is None else one.objects[:size]
         axes.append(replace(one, values=values, objects=objects))
     final = {one.dim: one.size for one in found.parameters}
-    per_run = sum(variable.bytes_per_run for variable in old.variables.values())
+    per_run = block_bytes(old.variables.values())
     block = block_shape(tuple(max(n, final.get(dim, n)) for dim, n in sizes.items()), per_run)
     wide = Layout(sizes, block, old.variables, old.coords)
     extra = (1,) * (len(sizes) - len(old.sizes))
@@ -88,10 +89,8 @@ def retype(
         cast_exactly(variable.name, column.values, column.dtype, dtype)
         for _, values in unstored:
             cast_exactly(variable.name, values, variable.dtype, dtype)
-        for block in range(layout.n_blocks):
-            values = store.read(variable.name, layout.box(block))
-            if not typeless:
-                cast_exactly(variable.name, values, variable.dtype, dtype)
+        for box in () if typeless else _boxes(store, layout, variable):
+            cast_exactly(variable.name, store.read(variable.name, box), variable.dtype, dtype)
     except Misfit:
         return False
     changed = replace(variable, dtype=dtype, guards=variable.guards + 1)
@@ -133,11 +132,21 @@ def _copy(
     dims = len(store.layout.dims)
     with store.rewriting() as fresh:
         fresh.create(layout, axes, declaration)
-        for block in range(layout.n_blocks):
-            box = layout.box(block)
-            for variable in layout.variables.values():
+        for variable in layout.variables.values():
+            whole = tuple(slice(0, n) for n in variable.shape)
+            for box in _boxes(store, layout, variable):
                 values = convert(variable, box, store.read(variable.name, box[:dims]))
                 if variable.dtype == "str":
                     values = values.astype(np.dtypes.StringDType())
-                whole = tuple(slice(0, n) for n in variable.shape)
                 fresh.write(variable.name, box + whole, values)
+
+
+def _boxes(store: Store, layout: Layout, variable: Variable) -> Iterator[tuple[slice, ...]]:
+    """Boxes of a new layout in which a store has values, as large as they can be held."""
+    old = store.layout
+    for block in range(layout.n_blocks):
+        for box in layout.pieces(variable, block):
+            known = old.variables[variable.name]
+            index = old.chunk_index(known, box[: len(old.dims)])
+            if not (variable.big and known.big) or store.has_chunk(variable.name, index):
+                yield box

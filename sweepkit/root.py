@@ -6,16 +6,17 @@ import errno
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from sweepkit.format1 import ATTRIBUTE, CODECS, FORMAT
+from sweepkit.places import Place, Where, place
 
 __all__ = [
     "DamagedError",
     "NotASweepError",
     "OutdatedError",
     "StoreError",
+    "UnreachableError",
     "checked",
     "layout_words",
     "root_bytes",
@@ -40,6 +41,10 @@ class StoreError(Exception):
     """A store cannot be read or written as it is; says where and what to do."""
 
 
+class UnreachableError(StoreError):
+    """A place cannot be reached now: no connection, or no right; nothing is known to be damaged."""
+
+
 class NotASweepError(StoreError, ValueError):
     """What is there cannot be read as a sweep."""
 
@@ -52,7 +57,7 @@ class OutdatedError(StoreError, ValueError):
     """The store was changed since it was opened; open it again."""
 
 
-def side_folder(path: Path) -> Path:
+def side_folder(path: Place) -> Place:
     """The folder beside a store, or in it that of a stage, for what is no part of the sweep."""
     if path.parent.name == "stages" and path.name.isdigit():
         whole = path.parent.parent
@@ -73,7 +78,7 @@ def _checksum(root: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def root_bytes(root: Path) -> bytes | None:
+def root_bytes(root: Place) -> bytes | None:
     """What the root's file holds, None where there is none.
 
     Raises
@@ -94,14 +99,14 @@ def root_bytes(root: Path) -> bytes | None:
         ) from fault
 
 
-def checked(content: bytes | None, path: str, copy: bytes | None = None) -> dict[str, Any]:
+def checked(content: bytes | None, path: Where, copy: bytes | None = None) -> dict[str, Any]:
     """The root of a store of this format.
 
     Parameters
     ----------
     content : bytes or None
         Of the root's file; None where there is none.
-    path : str
+    path : str or KeyPath
         Of the store, for the errors.
     copy : bytes or None
         Of the copy beside the store, if there is one.
@@ -115,7 +120,7 @@ def checked(content: bytes | None, path: str, copy: bytes | None = None) -> dict
         If it is no sweep, of a newer format, or has encodings that may run code.
     """
     if content is None:
-        raise NotASweepError(f"{path} holds no sweep; sk.run(sweep, {path!r}) makes one")
+        raise NotASweepError(f"{path} holds no sweep; sk.run(sweep, {str(path)!r}) makes one")
     try:
         root = json.loads(content)
         attributes = root["attributes"]
@@ -128,8 +133,8 @@ def checked(content: bytes | None, path: str, copy: bytes | None = None) -> dict
         raise damaged_root(path, f"cannot be read ({fault!r})", copy) from fault
     sound = said is None or said == _checksum(root)
     if isinstance(version, int) and version > FORMAT:  # a newer one may be sealed otherwise
-        place = side_folder(Path(path)) / "root.json"
-        mended = f" (if none wrote it, zarr.json is damaged: put its copy there, {place})"
+        kept = side_folder(place(path)) / "root.json"
+        mended = f" (if none wrote it, zarr.json is damaged: put its copy there, {kept})"
         raise NotASweepError(
             f"{path} is of format {version}, and this sweepkit knows format {FORMAT}; "
             f"update sweepkit{'' if sound else mended}"
@@ -187,7 +192,7 @@ def check_codecs(what: str, said: Mapping[str, Any]) -> None:
         )
 
 
-def _compare(root: Mapping[str, Any], path: str, copy: bytes) -> None:
+def _compare(root: Mapping[str, Any], path: Where, copy: bytes) -> None:
     """Compare a root that another program wrote with the sealed copy beside it."""
     try:
         kept = checked(copy, path)
@@ -204,13 +209,13 @@ def _compare(root: Mapping[str, Any], path: str, copy: bytes) -> None:
         raise damaged_root(path, "has another declaration", copy)
 
 
-def damaged_root(path: str, what: str, copy: bytes | None) -> DamagedError:
+def damaged_root(path: Where, what: str, copy: bytes | None) -> DamagedError:
     """The error for a root that is not what was committed."""
-    place = side_folder(Path(path)) / "root.json"
+    kept = side_folder(place(path)) / "root.json"
     ways = (
-        f"the next sk.run restores it from its copy, {place}"
+        f"the next sk.run restores it from its copy, {kept}"
         if copy is not None
-        else f"there is no copy of it in {place}, so take it from a copy of the store"
+        else f"there is no copy of it in {kept}, so take it from a copy of the store"
     )
     return DamagedError(f"{path}: the root of the store, zarr.json, is damaged: it {what}; {ways}")
 

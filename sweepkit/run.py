@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit import packages
 from sweepkit.cost import Costs
 from sweepkit.course import Course
 from sweepkit.declaration import MOST_VALUES, document
@@ -33,6 +34,7 @@ from sweepkit.protocols import (
 )
 from sweepkit.receipt import SessionAccount, environment, write_declaration
 from sweepkit.settings import Settings
+from sweepkit.setup import SetupError
 from sweepkit.signals import listening
 from sweepkit.simulator import (
     cell_sources,
@@ -83,7 +85,8 @@ class Session:
         self.settings = settings
         self.report = report
         self.course = Course(settings.request)
-        self._met = Met(sweep.grid, Placement.same(sweep.grid.sizes), environment())
+        made_with = {**environment(), **packages.used(sweep)}
+        self._met = Met(sweep.grid, Placement.same(sweep.grid.sizes), made_with)
         self._intake = Intake(sweep, store, settings, self._met, self.course)
         self._pilot: NDArray[np.int64] | None = None
         self._receipt = SessionAccount(store, time.time())
@@ -302,6 +305,7 @@ class Session:
             self._enter("held")
             try:
                 self._drive(crew)
+                self._check_begun()
             except BaseException:
                 if self._intake.created:
                     with suppress(StoreError):  # finished runs are kept, unless it is the store
@@ -320,6 +324,18 @@ class Session:
         elif before and not now and self.course.state == "queued":
             self._enter("running" if self.course.tally.settled else "held")
         return bool(now)
+
+    def _check_begun(self) -> None:
+        """Say so if the time went by in setting up."""
+        if not self.sweep.setup or self._intake.cost.count or self.course.stop_wishes:
+            return
+        left, limit = self.course.time_left(self.executor.workers)
+        if left <= 0:
+            names = ", ".join(map(repr, self.sweep.setup))
+            raise SetupError(
+                f"{limit} is reached and no run has ended: each worker sets up {names} first; give "
+                "it more time, or see whether setting up comes to an end"
+            )
 
     def _limit(self) -> float | None:
         """Seconds that a run may take; a factor is one of the mean of those that are done."""

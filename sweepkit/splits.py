@@ -66,9 +66,10 @@ def split_runs(
     t : Table
     used : array of bool, shape (runs,)
         Runs to be assigned; others are left out and not counted.
-    by : {"design", "block", "scenario"} or mapping
-        Designs at random; neighbouring designs together; scenarios at random; or limits of a
-        region, (low, high) or a list of values per parameter, that is the test.
+    by : {"design", "block", "scenario"}, name of a parameter, or mapping
+        Designs at random; neighbouring designs together; scenarios at random; the values of one
+        parameter at random; or limits of a region, (low, high) or a list of values per parameter,
+        that is the test.
     shares : sequence of 3 floats
         Of the groups, for train, validation and test; of a region only the first two count.
     designs : {"apart", "shared"}
@@ -124,17 +125,18 @@ def split_runs(
         mine = _dealt(design, used, given, random, what)
         of = np.where(inside == (mine == 2), mine, -1).astype(np.int8)
         return _apart(of, used, design, f"{words}; designs at random, seed {seed}")
-    if by == "scenario":
-        scenario = _groups(t, ("scenario",))
-        own = _dealt(scenario, used, given, random, "scenarios")
-        words = f"scenarios at random, seed {seed}"
-        if not varied or designs == "shared":
-            return Split(own, design, f"{words}; all designs are in all splits", 0)
+    if by == "scenario" or by in [p.name for p in t.parameters]:
+        whole = _groups(t, ("scenario",)) if by == "scenario" else _values(t, by)
+        what_of = "scenarios" if by == "scenario" else f"values of {by}"
+        own = _dealt(whole, used, given, random, what_of)
+        words = f"{what_of} at random, seed {seed}"
+        if not varied or designs == "shared" or not _several(design, own, used):
+            return Split(own, design, words, 0)
         mine = _dealt(design, used, given, random, what)
         of = np.where(own == mine, own, -1).astype(np.int8)
         return _apart(of, used, design, words)
     raise ValueError(
-        f"split={by!r} is none of {', '.join(map(repr, WAYS))} and no region such as "
+        f"split={by!r} is none of {', '.join(map(repr, WAYS))}, no parameter and no region such as "
         "{'length': (1.5, None)}"
     )
 
@@ -172,6 +174,22 @@ def _blocks(
         if designs >= ENOUGH * len(np.unique(of[used])):
             break
     return of.astype(np.int64), cuts
+
+
+def _values(t: Table, name: str) -> NDArray[np.int64]:
+    """Which value of one parameter each run has."""
+    if t[name].role == "replicate":
+        raise ValueError(
+            f"split={name!r} would part the replicates of one point; split by design, block, "
+            "scenario or another parameter"
+        )
+    return np.asarray(t[name].codes, dtype=np.int64)
+
+
+def _several(design: NDArray[np.int64], of: NDArray[np.int8], used: NDArray[np.bool_]) -> bool:
+    """Whether some design is in more than one split."""
+    pairs = np.unique(np.stack([design[used], of[used].astype(np.int64)]), axis=1)
+    return int(pairs.shape[1]) > len(np.unique(design[used]))
 
 
 def _mixed(design: NDArray[np.int64], inside: NDArray[np.bool_], used: NDArray[np.bool_]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from xarray.core import indexing
 from sweepkit.expressions import parse
 from sweepkit.format1 import ATTRIBUTE
 from sweepkit.grid import random_prefix
+from sweepkit.places import Where, beneath, place
 from sweepkit.root import STAGES
 from sweepkit.status import Status
 
@@ -29,19 +29,14 @@ OF_THE_GRID = frozenset({"order", "axes", "stored", "dims"})
 """Parts of a declaration that tell where runs of the grid lie, which flat ones do not."""
 
 
-def numbers(path: str) -> list[int]:
+def numbers(path: Where) -> list[int]:
     """Numbers of the stages of a store: those that it lists, and those that are there."""
     from sweepkit.reading import read_root
 
     listed = read_root(path)["consolidated_metadata"]["metadata"]
     found = {name.split("/")[1] for name in listed if name.startswith(f"{STAGES}/")}
-    try:
-        there = [one.name for one in os.scandir(os.path.join(path, STAGES)) if one.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        there = []
-    found |= {
-        name for name in there if os.path.exists(os.path.join(path, STAGES, name, "zarr.json"))
-    }
+    inner = place(path) / STAGES
+    found |= {one.parent.name for one in inner.glob("*/zarr.json")}
     return sorted(int(name) for name in found if name.isdigit())
 
 
@@ -77,7 +72,7 @@ class _Part:
         return values
 
 
-def joined(path: str, *, mask: bool = True) -> xr.Dataset:
+def joined(path: Where, *, mask: bool = True) -> xr.Dataset:
     """The runs of the grid and of all stages along one dim ``run``, skipped ones left out.
 
     Values are read when they are used; the parameters and statuses are read at once.
@@ -90,7 +85,7 @@ def joined(path: str, *, mask: bool = True) -> xr.Dataset:
     names = [str(one["name"]) for one in declaration["parameters"]]
     parts = [_part(grid)]
     for number in stages:
-        stage = _with_joined(opened(os.path.join(path, "stages", str(number)), mask=mask), grid)
+        stage = _with_joined(opened(beneath(path, STAGES, str(number)), mask=mask), grid)
         parts.append(_part(stage))
     parts = _without_repeats(parts, names)
     sizes = [len(part.rows) for part in parts]

@@ -8,18 +8,16 @@ written, and what counts as done and has lost its chunk is told instead of shown
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from stat import S_ISDIR
 from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.files import read_bytes
+from sweepkit.files import Stamp, present, read_bytes, stamps
+from sweepkit.places import Where, beneath, place
 from sweepkit.root import (
     FAULTS,
     DamagedError,
@@ -35,18 +33,11 @@ __all__ = ["Box", "Place", "Statuses", "Stored", "stamp"]
 
 Box: TypeAlias = tuple[slice, ...]
 Index: TypeAlias = tuple[int, ...]
-Stamp: TypeAlias = tuple[int, int, int] | None
 
 
-def stamp(path: str) -> Stamp:
+def stamp(path: Where) -> Stamp:
     """What tells a file from the one that replaces it; None where there is none, or a folder."""
-    try:
-        told = os.stat(path)
-    except OSError:
-        return None
-    if S_ISDIR(told.st_mode):
-        return None
-    return told.st_ino, told.st_mtime_ns, told.st_size
+    return stamps([path])[0]
 
 
 class Place:
@@ -54,7 +45,7 @@ class Place:
 
     Parameters
     ----------
-    path : str
+    path : str or KeyPath
         Of the store.
     metadata : mapping
         Of its arrays, as its root lists them.
@@ -62,15 +53,15 @@ class Place:
         Of the root, from before it was read.
     """
 
-    def __init__(self, path: str, metadata: Mapping[str, Any], seen: Stamp) -> None:
+    def __init__(self, path: Where, metadata: Mapping[str, Any], seen: Stamp) -> None:
         self.path = path
         self.metadata = metadata
         self._seen = seen
 
     @property
-    def root(self) -> str:
+    def root(self) -> Where:
         """Path of the root."""
-        return os.path.join(self.path, "zarr.json")
+        return beneath(self.path, "zarr.json")
 
     def check(self, name: str) -> None:
         """Refuse values of an array made anew since: decoded as before, they are other values.
@@ -90,8 +81,9 @@ class Place:
                 f"{self.path} was moved, removed or is being replaced since this Dataset was "
                 "opened; open it again with sk.open"
             )
-        copy = read_bytes(side_folder(Path(self.path).absolute()) / "root.json")
-        root = checked(root_bytes(Path(self.path)), self.path, copy)
+        where = place(self.path)
+        copy = read_bytes(side_folder(where) / "root.json")
+        root = checked(root_bytes(where), self.path, copy)
         listed = root["consolidated_metadata"]["metadata"]
         if layout_words(listed.get(name)) != layout_words(self.metadata[name]):
             raise OutdatedError(
@@ -154,13 +146,13 @@ class Stored:
         if "derived" in self.attrs:
             return "compute it again with sk.derive"
         return (
-            f"sk.verify({self.place.path!r}) names everything that is missing or damaged, and the "
-            "next sk.run computes just that again"
+            f"sk.verify({str(self.place.path)!r}) names everything that is missing or damaged, and "
+            "the next sk.run computes just that again"
         )
 
-    def chunk(self, index: Index) -> str:
+    def chunk(self, index: Index) -> Where:
         """Path of a chunk."""
-        return os.path.join(self.place.path, self.name, "c", *map(str, index))
+        return beneath(self.place.path, self.name, "c", *map(str, index))
 
     def indices(self, box: Box) -> list[Index]:
         """Chunks along the run dims that a box touches."""
@@ -201,9 +193,12 @@ class Stored:
             needed = np.logical_or.reduceat(
                 needed, [max(at * e, part.start) - part.start for at in edges], axis=axis
             )
-        for at in np.argwhere(needed):
-            index = tuple(int(a + f) for a, f in zip(at, first, strict=True))
-            if not os.path.isfile(self.chunk((*index, *own))):
+        indices = [
+            tuple(int(a + f) for a, f in zip(at, first, strict=True)) for at in np.argwhere(needed)
+        ]
+        there = present([self.chunk((*index, *own)) for index in indices])
+        for index, found in zip(indices, there, strict=True):
+            if not found:
                 self.place.check(self.name)
                 raise self.lost(index, own)
 
@@ -266,7 +261,7 @@ class Statuses:
             return self._seen[box]
 
     def _look(self, new: Sequence[Index]) -> None:
-        stamps = {one: stamp(self.stored.chunk(one)) for one in new}
+        marks = dict(zip(new, stamps([self.stored.chunk(one) for one in new]), strict=True))
         boxes = {one: self.stored.chunk_box(one) for one in new}
         hull = tuple(
             slice(min(p.start for p in parts), max(p.stop for p in parts))
@@ -274,24 +269,23 @@ class Statuses:
         )
         values = self.stored.read(hull)
         for one, part in boxes.items():
-            if stamps[one] is None:
+            if marks[one] is None:
                 self._check_never_written(one)
             inner = tuple(
                 slice(p.start - h.start, p.stop - h.start) for p, h in zip(part, hull, strict=True)
             )
             self._seen[part] = values[inner]
-        self._known |= stamps
-        self._confirmed |= stamps
+        self._known |= marks
+        self._confirmed |= marks
 
     def _check_never_written(self, index: Index) -> None:
-        if any(os.path.isfile(one.chunk(index)) for one in self._witnesses) and not os.path.isfile(
-            self.stored.chunk(index)
-        ):
+        witnesses = [one.chunk(index) for one in self._witnesses]
+        if any(present(witnesses)) and not present([self.stored.chunk(index)])[0]:
             raise self.stored.lost(index)
 
     def stamps(self, box: Box) -> list[Stamp]:
         """What tells the statuses on disk now from others."""
-        return [stamp(self.stored.chunk(one)) for one in self.stored.indices(box)]
+        return stamps([self.stored.chunk(one) for one in self.stored.indices(box)])
 
     def confirm(self, box: Box) -> list[Stamp]:
         """See that what was done is so on disk now; returns its stamps from before.
@@ -302,8 +296,8 @@ class Statuses:
             If runs that were done have been set back, so that their values may be others.
         """
         with self._lock:
-            stamps = self.stamps(box)
-            for one, now in zip(self.stored.indices(box), stamps, strict=True):
+            marks = self.stamps(box)
+            for one, now in zip(self.stored.indices(box), marks, strict=True):
                 if now == self._confirmed[one]:
                     continue
                 if now is None:
@@ -316,4 +310,4 @@ class Statuses:
                         "this Dataset was opened; open it again with sk.open"
                     )
                 self._confirmed[one] = now
-            return stamps
+            return marks

@@ -21,6 +21,7 @@ from sweepkit.identity import Identity, identify
 from sweepkit.inputs import described, digests, settled
 from sweepkit.outputs import Output, name_fault
 from sweepkit.references import reference_of
+from sweepkit.request import Request
 from sweepkit.requirements import collect
 from sweepkit.setup import settled_setup
 from sweepkit.simulator import INJECTED, Call, call_of, simulator_name, uses_global_random
@@ -238,7 +239,7 @@ class Sweep:
         }
 
     def to_json(
-        self, *, memory: int | None = None, request: Mapping[str, Any] | None = None
+        self, *, memory: int | None = None, request: Request | Mapping[str, Any] | None = None
     ) -> str:
         """The sweep as a JSON document: what a scheduler must know, and what makes it again.
 
@@ -246,8 +247,8 @@ class Sweep:
         ----------
         memory : int, optional
             Bytes that a worker needs.
-        request : mapping, optional
-            Compute that is asked for, as plain data.
+        request : Request or mapping, optional
+            Compute that is asked for.
 
         Returns
         -------
@@ -266,7 +267,8 @@ class Sweep:
         """
         from sweepkit.declaration import document
 
-        said = document(self, memory=memory, request=request)
+        asked = Request(**request) if isinstance(request, Mapping) else request
+        said = document(self, memory=memory, request=None if asked is None else asked.to_json())
         return json.dumps(said, indent=1, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -279,6 +281,8 @@ class Sweep:
         inputs: Mapping[str, Any] | None = None,
         setup: Mapping[str, Callable[..., Any]] | None = None,
         requirements: Sequence[Any] | None = None,
+        cost: Declared | None = None,
+        stale: str = "ask",
     ) -> Sweep:
         """A sweep from the document that :meth:`to_json` gave.
 
@@ -296,12 +300,18 @@ class Sweep:
             By name, instead of those named.
         requirements : sequence, optional
             Instead of those named.
+        cost : float or callable, optional
+            Instead of the one named.
+        stale : {"ask", "keep"}
+            With "keep" the code is taken as it is found here, be it other than what was declared.
 
         Raises
         ------
         ValueError
-            If it is no such document, or names code or objects that it cannot bring along and
-            that are not passed.
+            If it is no such document, its parts disagree, an input is not what was declared, or
+            it names code or objects that it cannot bring along and that are not passed.
+        StaleCodeError
+            If the code found here is another than what was declared, unless it is passed.
         """
         from sweepkit.declaration import read_document, sweep_of
 
@@ -312,6 +322,8 @@ class Sweep:
             inputs=inputs,
             setup=setup,
             requirements=requirements,
+            cost=cost,
+            stale=stale,
         )
 
     def __repr__(self) -> str:

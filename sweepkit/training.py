@@ -70,10 +70,10 @@ def training_set(
     features, targets : sequence of str, optional
         Parameters and outputs. By default all parameters that are no replicates, and all outputs.
         A trace is an episode. Complex numbers are in as ``<name>_real`` and ``<name>_imag``.
-    split : {"design", "block", "scenario"} or mapping
-        What is held out: designs at random; blocks of neighbouring designs; scenarios; or a region,
-        as in ``{"length": (1.5, None), "law": ["linear"]}``, which is the test. Replicates of one
-        point always stay together.
+    split : {"design", "block", "scenario"}, name of a parameter, or mapping
+        What is held out: designs at random; blocks of neighbouring designs; scenarios; the values
+        of one parameter, as ``"road"``; or a region, as in ``{"length": (1.5, None), "law":
+        ["linear"]}``, which is the test. Replicates of one point always stay together.
     shares : sequence of 3 floats
         Of train, validation and test, in groups.
     designs : {"apart", "shared"}

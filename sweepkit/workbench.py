@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,23 +16,33 @@ from sweepkit.grid import Grid
 from sweepkit.identity import Identity, changes
 from sweepkit.locate import one_run
 from sweepkit.options import RefineOptions, RunOptions, taking
+from sweepkit.places import Given, where
 from sweepkit.protocols import StoreError
 from sweepkit.refine import refine as run_stages
 from sweepkit.replay import Replay, rerun
 from sweepkit.resume import changed_objects, object_identities
+from sweepkit.root import STAGES
 from sweepkit.run import Session
 from sweepkit.simulator import simulator_name
-from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.sweep import Sweep
+from sweepkit.targets import target as target_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sweepkit.stores.zarr import ZarrStore
 
 __all__ = ["derive", "refine", "replay", "run", "verify"]
 
 
 @taking(RunOptions)
-def run(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOptions]) -> xr.Dataset:
+def run(
+    sweep: Sweep,
+    store: Given,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[RunOptions],
+) -> xr.Dataset:
     """Run what is pending of a sweep, into a store, and open it.
 
     The store is made if it does not exist; if it does, finished runs are kept and what is missing
@@ -43,8 +52,12 @@ def run(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOption
     ----------
     sweep : Sweep
         What to run.
-    store : path
-        Folder of the Zarr store, such as ``"cartpole.zarr"``.
+    store : path, URL or Zarr store
+        Folder of the Zarr store, such as ``"cartpole.zarr"``; a URL such as
+        ``"s3://bucket/cartpole.zarr"`` or, in this process's memory, ``"memory://cartpole.zarr"``;
+        or a store object of ``zarr.storage``.
+    storage_options : mapping, optional
+        For the file system of a URL, as fsspec takes them: endpoint, credentials and the like.
     n_jobs : int, optional
         Runs at the same time; -1 for all cores. By default as joblib is configured, else all.
     backend : str, optional
@@ -116,16 +129,18 @@ def run(sweep: Sweep, store: str | os.PathLike[str], **options: Unpack[RunOption
     ...     ds["time"].sel(height=2.0, gravity=9.81).round(3).item()
     0.639
     """
-    session, target = _session(sweep, store, options)
+    session, target = _session(sweep, target_of(store, storage_options), options)
     session.run()
-    return reading.open(target.path).isel(session.declared())
+    return reading.open(target.where).isel(session.declared())
 
 
 @taking(RefineOptions)
 def refine(
     sweep: Sweep,
-    store: str | os.PathLike[str],
+    store: Given,
     points: Suggestion | Grid | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[RefineOptions],
 ) -> xr.Dataset:
     """Run further points of a sweep into its store, as a stage beside the grid.
@@ -138,16 +153,18 @@ def refine(
     ----------
     sweep : Sweep
         The one whose grid the store holds.
-    store : path
+    store : path, URL or Zarr store
         Of the store.
     points : Suggestion or Grid, optional
         What :func:`suggest` gave, or points along one dim (as :func:`paired` makes them) with
         the parameters of the sweep, crossed with replicates or not. Without, what is pending in
         the stages that there are.
+    storage_options : mapping, optional
+        As in :func:`run`.
     n_jobs, backend, executor, timeout, rerun, retry, recycle_after, keep_scratch
         As in :func:`run`.
-    on_error, max_errors, max_runs, stale, progress
-        As in :func:`run`.
+    on_error, max_errors, max_runs, stale, request, progress
+        As in :func:`run`; a request holds for all stages together.
 
     Returns
     -------
@@ -184,32 +201,31 @@ def refine(
             f"points are a {type(points).__name__}; give what sk.suggest returned, or a grid of "
             "points along one dim, as sk.paired makes it"
         )
-    settings, held = options_of.settings(options), options_of.executor(options)
+    settings = options_of.settings(options)
+    held = options_of.executor(options, settings.request)
     show = options_of.report(options.get("progress", True), sweep.name)
-    target = ZarrStore(store)
+    target = target_of(store, storage_options)
     run_stages(sweep, target, given, held, settings, show)
-    return reading.open(target.path, stages=True)
+    return reading.open(target.where, stages=True)
 
 
-def _session(
-    sweep: Sweep, store: str | os.PathLike[str], options: RunOptions
-) -> tuple[Session, ZarrStore]:
+def _session(sweep: Sweep, target: ZarrStore, options: RunOptions) -> tuple[Session, ZarrStore]:
     if not isinstance(sweep, Sweep):
         raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
     settings = options_of.settings(options)
     held = options_of.executor(options, settings.request)
     show = options_of.report(options.get("progress", True), sweep.name)
-    target = ZarrStore(store)
     return Session(sweep, target, held, settings, show), target
 
 
 def derive(
-    store: str | os.PathLike[str],
+    store: Given,
     name: str,
     formula: str | Callable[[xr.Dataset], xr.DataArray],
     *,
     units: str | None = None,
     long_name: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """Add an output computed from stored ones, without running anything.
 
@@ -225,6 +241,8 @@ def derive(
         dims, as a mean over them does, is stored with each run that it holds for.
     units, long_name : str, optional
         Stored with the output.
+    storage_options : mapping, optional
+        As in :func:`run`.
 
     Returns
     -------
@@ -240,23 +258,23 @@ def derive(
     StoreBusyError
         If another process writes to the store.
     """
-    target = ZarrStore(store)
+    target = target_of(store, storage_options)
     with target.hold():
         if not target.exists():
             raise StoreError(f"{target.path} holds no sweep to derive from")
         target.open()
-        ds = reading.open(target.path)
+        ds = reading.open(target.where)
         attrs = {"units": units, "long_name": long_name, "derived": _formula_text(formula)}
         array = reading.derived(ds, formula)
         add_derived(target, name, array, {k: v for k, v in attrs.items() if v is not None})
-    return reading.open(target.path)
+    return reading.open(target.where)
 
 
 def _formula_text(formula: str | Callable[[xr.Dataset], xr.DataArray]) -> str:
     return formula if isinstance(formula, str) else f"function {simulator_name(formula)}"
 
 
-def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
+def verify(store: Given, *, storage_options: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Read everything that counts as done and name what is missing or damaged.
 
     What is found is noted beside the store, and the next :func:`run` (in stages the next
@@ -264,8 +282,10 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
 
     Parameters
     ----------
-    store : path
-        Of a store.
+    store : path, URL or Zarr store
+        As in :func:`run`, or a zip that :func:`pack` made.
+    storage_options : mapping, optional
+        As in :func:`run`.
 
     Returns
     -------
@@ -281,7 +301,7 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    target = ZarrStore(store)
+    target = target_of(store, storage_options)
     columns = ["variable", "runs", "where", "reason"]
     rows = [(one.variable, one.runs, one.where, one.reason) for one in damage(target)]
     for number in target.stages:
@@ -292,7 +312,13 @@ def verify(store: str | os.PathLike[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def replay(sweep: Sweep, ds: xr.Dataset | str | os.PathLike[str], run: Any) -> Replay:
+def replay(
+    sweep: Sweep,
+    ds: xr.Dataset | Given,
+    run: Any,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Replay:
     """Execute one run again, here and in the open, and compare it with what is stored.
 
     Nothing is caught or contained: what the simulator prints appears, what it raises comes
@@ -308,6 +334,8 @@ def replay(sweep: Sweep, ds: xr.Dataset | str | os.PathLike[str], run: Any) -> R
     run : int, mapping, Series, DataFrame of one row, or Dataset
         Its place in C order over the run dims; values of its parameters, those with one value
         may be left out; its row in ``sk.runs(ds)``; or a selection of one run.
+    storage_options : mapping, optional
+        As in :func:`run`, where ``ds`` is a URL.
 
     Returns
     -------
@@ -335,7 +363,7 @@ def replay(sweep: Sweep, ds: xr.Dataset | str | os.PathLike[str], run: Any) -> R
     """
     if not isinstance(sweep, Sweep):
         raise TypeError(f"{sweep!r} is no Sweep; make one with sk.Sweep(simulator, grid)")
-    opened = ds if isinstance(ds, xr.Dataset) else reading.open(ds)
+    opened = ds if isinstance(ds, xr.Dataset) else reading.open(where(ds, storage_options))
     one = one_run(opened, run)
     said = reading.declaration_of(opened)
     parameters = [p["name"] for p in said.get("parameters", [])] or sweep.grid.names

@@ -283,6 +283,11 @@ class StoreContract:
         "trace": lambda shape: np.full((*shape, 7), 1 / 3, dtype=np.float32),
     }
 
+    def plain(self, target: Any) -> xr.Dataset:
+        """The store as xarray opens it by itself."""
+        opened: xr.Dataset = xr.open_zarr(target.path)
+        return opened
+
     @staticmethod
     def declaration(grid: sk.Grid) -> dict[str, Any]:
         return {
@@ -381,6 +386,6 @@ class StoreContract:
             self.made(target)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with xr.open_zarr(target.path) as plain:
+            with self.plain(target) as plain:
                 assert plain.sizes == {"a": 5, "b": 3, "time": 7}
                 assert plain["b"].values.tolist() == ["x", "y", "z"]

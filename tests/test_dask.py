@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import sweepkit as sk
+from sweepkit.intake import Intake
 from sweepkit.views.progress import sentence
 from tests.conftest import Start
 from tests.contracts import ExecutorContract
@@ -79,6 +80,24 @@ def test_calls_that_look_alike_are_each_made(client: Any, tmp_path: Path) -> Non
     sk.run(sweep, tmp_path / "s.zarr", executor=executor, **QUIET)
     sk.run(sweep, tmp_path / "again.zarr", executor=executor, **QUIET)
     assert calls.read_text() == "x" * 120
+
+
+def test_big_outputs_are_written_by_workers_and_receipts_come_back(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    take = Intake.take
+
+    def seen(self: Intake, outcome: Any) -> None:
+        taken.append(outcome.result.columns["y"][0])
+        take(self, outcome)
+
+    monkeypatch.setattr(Intake, "take", seen)
+    sweep = sk.Sweep(lambda a: {"y": np.full(2**17, float(a))}, sk.grid(a=range(12)))
+    executor = sk.DaskExecutor(client)
+    ds = sk.run(sweep, tmp_path / "s.zarr", executor=executor, **QUIET)
+    assert (ds["y"].values == np.arange(12.0)[:, None]).all()
+    assert all(column.written for column in taken)
 
 
 class Heavy:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import linecache
 import math
 import os
 import subprocess
@@ -290,7 +292,7 @@ def test_every_store_has_one_beside_it_and_tells_the_same_within(
 
 
 def test_what_is_no_declaration_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no declaration at .*nowhere.json; sweep.to_json"):
+    with pytest.raises(ValueError, match=r"no declaration at .*nowhere.json'; sweep.to_json"):
         sk.Sweep.from_json(tmp_path / "nowhere.json")
     (tmp_path / "text").write_text("no json")
     with pytest.raises(ValueError, match="is no JSON"):
@@ -300,6 +302,166 @@ def test_what_is_no_declaration_is_told(tmp_path: Path) -> None:
         sk.Sweep.from_json({**said, "sweepkit_declaration": 99})
     with pytest.raises(TypeError, match="is a int"):
         sk.Sweep.from_json(3)  # type: ignore[arg-type]
+
+
+# --- parts that disagree ---
+
+
+def flat(a: float, b: int, seed: int) -> float:
+    return a * b
+
+
+def by_a(a: float) -> float:
+    return 2 * a
+
+
+def document(**more: Any) -> dict[str, Any]:
+    grid = sk.grid(a=[0.5, 1.5, 2.0], b=[1, 2])
+    return dict(json.loads(sk.Sweep(flat, grid, **more).to_json()))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "match"),
+    [
+        ("runs.points", 99, r"runs.points is 99, but .* make 6"),
+        ("runs.sizes", {"a": 7, "b": 2}, r"runs.sizes is \{'a': 7, 'b': 2\}, but .*'a': 3"),
+        ("runs.masked", True, "runs.masked is True, but .* make False"),
+        ("random", False, "random is False, but .* make True"),
+        ("grid.parameters.0.kind", "bool", "the kind of parameter 'a' is 'bool', but .*'number'"),
+        ("grid.parameters.0.dims", ["z"], r"runs.sizes is \{'a': 3, 'b': 2\}, but .*'z': 3"),
+        ("grid.parameters.0.values", [], "parameter 'a' has no values in the declaration"),
+        ("grid.parameters.0.values", [0.5, "x", 2.0], "declared as float64, but there is 'x'"),
+        ("grid.parameters.0.values", [0.5, True, 2.0], "declared as float64, but there is True"),
+        ("grid.parameters.0.values", [0.5, [1.0]], "are lists of unequal length"),
+        ("grid.parameters.0.values", [0.5, 2**53 + 1, 1.0], "float64, but there is 90071992547409"),
+        (
+            "grid.parameters.1.values",
+            [1.5, 2],
+            "values of parameter 'b' are declared as int64, but",
+        ),
+        ("grid.parameters.1.values", [True, 2], "declared as int64, but there is True"),
+        ("grid.parameters.1.values", [2**70, 1], "declared as int64, but there is 1180591620717"),
+        ("grid.parameters.1.values", ["1", "2"], "declared as int64, but there is '1'"),
+        ("grid.parameters.1.dtype", "uint64", None),
+        ("grid.parameters.1.dtype", "bool", "declared as bool, but there is 1; that takes true"),
+        ("grid.parameters.1.dtype", "str", "declared as str, but there is 1; that takes text"),
+        ("code.digest", "0" * 32, "is not the one declared .digest 0000"),
+        ("code.parts", {"flat": "0"}, "those of its parts are not"),
+        (
+            "code",
+            {"digest": "", "parts": {}, "version": None, "python": "3", "x": 1},
+            "no identity",
+        ),
+        ("simulator.import", "os", "simulator 'flat' is 'os', which is no module:name"),
+        ("simulator", {"command": {"text": 3}}, "lacks|no command as sk.command makes one"),
+        ("request", {"workers": -1}, "request of the declaration: workers is -1"),
+        ("request", {"cores": 3}, "request of the declaration has 'cores'; a request has workers"),
+        ("request", {"deadline": 3}, "request of the declaration: deadline is 3"),
+        ("request", {"deadline": "2020-01-01T00:00:00+00:00", "budget": 5.0}, None),
+        ("outputs", {"y": {"shape": 3}}, "output 'y' of the declaration has 'shape'"),
+    ],
+)
+def test_a_declaration_whose_parts_disagree_is_refused(place: str, value: Any, match: str) -> None:
+    said = document()
+    *path, last = place.split(".")
+    inside: Any = said
+    for step in path:
+        inside = inside[int(step) if step.isdigit() else step]
+    inside[last] = value
+    if match is None:
+        sk.Sweep.from_json(said)
+        return
+    with pytest.raises((ValueError, sk.StaleCodeError), match=match):
+        sk.Sweep.from_json(said)
+
+
+def test_imported_data_is_no_simulator() -> None:
+    said = document()
+    said["simulator"] = {"import": f"{__name__}:OPTIONS"}
+    with pytest.raises(ValueError, match="which is a dict and no function; mend the declaration"):
+        sk.Sweep.from_json(said)
+
+
+def test_what_json_would_take_without_a_word_is_refused() -> None:
+    text = json.dumps(document())
+    for wrong, match in [
+        (
+            text.replace('"entropy": 0', '"entropy": 0, "entropy": 7'),
+            "'entropy' twice, as 0 and as",
+        ),
+        (text.replace('"entropy": 0', '"entropy": NaN'), "has NaN, which is no JSON"),
+        ('{"a":' * 100_000, "is nested too deeply"),
+        ("null", "no declaration at 'null'; .* begins with a brace"),
+        ("", "no declaration at ''"),
+        ("[]" * 3000, "no declaration at"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            sk.Sweep.from_json(wrong)
+
+
+def test_an_input_or_code_that_is_another_is_refused_unless_it_is_passed_or_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table").write_text("one")
+    source = "def weigh(a, table):\n    return a + {}\n"
+    (tmp_path / "scales.py").write_text(source.format(1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scales = importlib.import_module("scales")
+    sweep = sk.Sweep(scales.weigh, sk.grid(a=[1, 2]), inputs={"table": tmp_path / "table"})
+    text = sweep.to_json()
+    (tmp_path / "table").write_text("two")
+    with pytest.raises(sk.StaleCodeError, match="input 'table' changed"):
+        sk.Sweep.from_json(text)
+    with pytest.raises(ValueError, match=r"'table' .*: its digest is '\w+' in '.*table', and"):
+        sk.Sweep.from_json(text, stale="keep")
+    sk.Sweep.from_json(text, inputs={"table": tmp_path / "table"})
+    (tmp_path / "table").write_text("one")
+    assert sk.Sweep.from_json(text).identity == sweep.identity
+    (tmp_path / "scales.py").write_text(source.format("22 * a"))
+    linecache.clearcache()
+    monkeypatch.delitem(sys.modules, "scales")
+    importlib.invalidate_caches()
+    with pytest.raises(sk.StaleCodeError, match="function 'weigh' changed\nbring that code back"):
+        sk.Sweep.from_json(text)
+    assert sk.Sweep.from_json(text, stale="keep").simulator(1, "") == 23
+    with pytest.raises(ValueError, match="stale='rerun' is none of ask, keep"):
+        sk.Sweep.from_json(text, stale="rerun")
+
+
+# --- its cost ---
+
+
+def test_a_declared_cost_comes_back(store: str) -> None:
+    number, function = document(cost=3), document(cost=by_a)
+    assert number["cost"] == {"seconds": 3.0, "declared": True}
+    assert function["cost"]["function"]["import"] == f"{__name__}:by_a"
+    for said, cost in ((number, 3.0), (function, by_a), (document(), None)):
+        jsonschema.validate(said, schema(), cls=jsonschema.Draft202012Validator)
+        again = sk.Sweep.from_json(said)
+        assert again.cost == cost
+        assert json.loads(again.to_json())["cost"] == said["cost"]
+    said = document(cost=lambda a: a)
+    assert "is a lambda" in said["cost"]["function"]["needs_code"]
+    with pytest.raises(sk.NeedsCodeError, match=r"the cost of a run is a lambda, .*; pass cost="):
+        sk.Sweep.from_json(said)
+    assert sk.Sweep.from_json(said, cost=by_a).cost is by_a
+    for declared in (0.25, by_a, None):
+        path = f"{store}{declared is None}{declared is by_a}"
+        sweep = sk.Sweep(flat, sk.grid(a=[0.5, 1.5], b=[1, 2]), cost=declared)
+        sk.run(sweep, path, **OPTIONS)
+        beside = json.loads(Path(f"{path}.sweepkit/declaration.json").read_text())
+        assert beside["cost"]["runs"] == 4
+        assert sk.Sweep.from_json(path).cost == declared
+
+
+def test_a_request_is_carried(store: str) -> None:
+    sweep = sk.Sweep(flat, sk.grid(a=[0.5, 1.5], b=[1, 2]))
+    said = json.loads(sweep.to_json(request=sk.Request(workers=8, budget="1 core-hour")))
+    assert said["request"] == {"workers": 8, "budget": 3600.0}
+    with pytest.raises(ValueError, match="workers is 0"):
+        sweep.to_json(request={"workers": 0})
+    with pytest.raises(TypeError, match="cores"):
+        sweep.to_json(request={"cores": 2})
 
 
 # --- runs that need each other ---------------------------------------------------------------

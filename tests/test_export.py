@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,12 @@ def test_provenance_tells_who_computed_what(store: str) -> None:
     assert told.codes["runs"].tolist() == [192]
     assert told.packages["numpy"] == np.__version__
     assert told.declaration["entropy"] == 0
+    assert told.sessions["user"].tolist() == [getpass.getuser()]
+    assert told.sessions["code"].tolist() == told.codes["identity"].tolist()
+    assert told.json()["sessions"][0]["host"] == socket.gethostname()
+    assert told.json()["packages"] == dict(told.packages)
+    for word in ("By", "When", "Cost", getpass.getuser(), "192 finished runs"):
+        assert word in repr(told)
     assert sk.provenance(sk.open(store)).sessions.equals(told.sessions)
     assert told.codes["identity"][0] in told._repr_html_()
     with pytest.raises(ValueError, match="does not say what made it"):

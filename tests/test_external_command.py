@@ -15,6 +15,7 @@ NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "external_command.ipynb"
 
 
 @pytest.mark.skipif(shutil.which("ngspice") is None, reason="ngspice is not installed")
+@pytest.mark.slow
 def test_it_answers_its_question(tmp_path: Path) -> None:
     store = tmp_path / "filter.zarr"
     notebook = papermill.execute_notebook(

@@ -22,7 +22,7 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 
 import sweepkit as sk
-from sweepkit.fleet import WorkerStartError
+from sweepkit.fleet import Fleet, WorkerStartError, pickled
 from sweepkit.protocols import Batch
 from sweepkit.status import Status
 from tests.contracts import task_of
@@ -50,6 +50,20 @@ def workers() -> list[psutil.Process]:
 
 def counts(ds: Any) -> dict[str, int]:
     return {Status(s).word: n for s, n in Counter(ds["status"].values.astype(int)).items()}
+
+
+# --- who gets what ---
+
+
+def test_no_run_waits_for_a_worker_that_is_still_starting() -> None:
+    task = task_of(sk.Sweep(lambda a: a, sk.grid(a=range(4))))
+    batches = [Batch(0, np.array([at]), np.array([at]), 0.0) for at in range(4)]
+    with Fleet(pickled(task), 1, 2) as fleet:
+        done = 0
+        for outcome in fleet.map(iter(batches), lambda: False):
+            assert all(member.ready or not member.inflight for member in fleet._members)
+            done += 0 if outcome is None else len(outcome.batch)
+        assert done == 4
 
 
 # --- time limits -----------------------------------------------------------------------------

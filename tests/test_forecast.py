@@ -66,6 +66,26 @@ def test_a_plan_of_a_store_with_runs_needs_no_pilot(store: str) -> None:
     assert sorted(Path(store).rglob("*")) == before
 
 
+def test_a_plan_of_a_finished_store_tells_what_runs_cost(store: str) -> None:
+    sweep = sk.Sweep(napping, GRID)
+    sk.run(sweep, store, n_jobs=2, **THREADS)
+    plan = sk.plan(sweep, store, n_jobs=2, deadline="1 h", budget=10, **THREADS)
+    assert (plan.pending, plan.compute, plan.wall, plan.fit) == (0, 0, 0, 0)
+    assert plan.cost == pytest.approx(0.002 * 1.5 * 5.5, rel=0.4)
+    assert plan.cost_low < plan.cost < plan.cost_high
+    assert "?" not in repr(plan).partition("Compute")[0]
+
+
+def test_a_plan_is_not_led_by_runs_that_were_next_to_free(store: str) -> None:
+    def simulate(a: int) -> float:
+        if a:
+            time.sleep(0.02)
+        return a
+
+    plan = sk.plan(sk.Sweep(simulate, sk.grid(a=range(100))), store, n_jobs=4, **THREADS)
+    assert plan.compute == pytest.approx(84 * 0.021, rel=0.3)
+
+
 def test_without_a_pilot_nothing_is_run_made_or_written(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from sweepkit.job import begun
 from sweepkit.jobs import _job as made
 from sweepkit.protocols import Crew
 from sweepkit.status import ENDINGS, STATES, Progress, Status
+from sweepkit.targets import target as target_of
 from tests.conftest import Start
 
 LIMIT = 20.0
@@ -287,7 +288,7 @@ def test_each_state_is_reached(store: str, tmp_path: Path) -> None:
 
     told = Told()
     sweep = sk.Sweep(simulator, sk.grid(a=[1, 2]))
-    job = made(sweep, store, {"progress": told}, gate)
+    job = made(sweep, target_of(store), {"progress": told}, gate)
     reached.add(job.state)
     assert begun(job) is job
     state(told, "queued")

@@ -268,6 +268,31 @@ SCENARIOS = {
         def act():
             sweep_into(sk.Sweep(f, sk.grid(a=[0, 1, 2], b=[0, 1]), version="2"), stale="rerun")
     """,
+    "big outputs are made again": """
+        format1.CHUNK_BYTES, format1.BLOCK_RUNS = 16, 4
+        SHOWN, POINTS = ["a", "b"], [(a, b) for a in (0., 1., 2.) for b in (1., 2.)]
+        def expected(a, b): return [10 * a + b] * 3
+        def finished():
+            try:
+                ds = sk.open(STORE, mask=False).load()
+            except reading.NotASweepError:
+                return {}
+            done = {
+                (float(ds["a"][i]), float(ds["b"][j])): ds["trace"].values[i, j].tolist()
+                for i, j in np.argwhere(ds["status"].values == 1)
+            }
+            old = [p for p, y in done.items() if y == [-one for one in expected(*p)]]
+            return {point: y for point, y in done.items() if point not in old}
+        def old(a, b): return {"trace": np.full(3, -(10.0 * a + b))}
+        def f(a, b):
+            note(a, b)
+            return {"trace": np.full(3, 10.0 * a + b)}
+        def before(): sweep_into(sk.Sweep(old, sk.grid(a=[0, 1], b=[1, 2]), version="1"))
+        def act():
+            sweep_into(sk.Sweep(f, sk.grid(a=[0, 1, 2], b=[1, 2]), version="2"), stale="rerun")
+            left = os.listdir(STORE + ".sweepkit")
+            assert "parcels" not in left, left
+    """,
 }
 
 
@@ -288,8 +313,8 @@ def killed(
 def test_a_kill_at_some_changes_of_the_file_system_loses_nothing(
     tmp_path: Path, finish: Callable[..., str]
 ) -> None:
-    said = killed(tmp_path, finish, list(SCENARIOS), 2)
-    assert [one["tried"] for one in said.values()] == [2] * len(SCENARIOS)
+    said = killed(tmp_path, finish, list(SCENARIOS), 1)
+    assert [one["tried"] for one in said.values()] == [1] * len(SCENARIOS)
 
 
 @pytest.mark.slow

@@ -18,17 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import sweepkit as sk
+from sweepkit.casts import Misfit, cast_exactly, joined_dtype
+from sweepkit.columns import Collector, Column
+from sweepkit.fit import learnt, shape_fault
 from sweepkit.format1 import fill_value
-from sweepkit.outputs import (
-    Collector,
-    Column,
-    Misfit,
-    Output,
-    cast_exactly,
-    joined_dtype,
-    learnt,
-    shape_fault,
-)
+from sweepkit.outputs import Output
 
 DTYPES = [
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),

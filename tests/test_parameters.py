@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sweepkit as sk
-from sweepkit.parameters import canonical, near_misses, parameter
+from sweepkit.canonical import canonical, near_misses
+from sweepkit.parameters import parameter
 
 
 class Color(enum.Enum):
@@ -230,7 +231,7 @@ def test_what_is_no_value_is_refused_by_name(given: Any, error: type[Exception],
 
 
 def test_an_endless_iterable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweepkit.parameters.AXIS", 1000)
+    monkeypatch.setattr("sweepkit.canonical.AXIS", 1000)
     with pytest.raises(ValueError, match="'x' have not ended after 1,000; give a list of them"):
         sk.grid(x=itertools.count())
 

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import textwrap
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,27 @@ def test_suggested_points_are_run_read_and_weighed(path: str) -> None:
     assert (table["status"] == "done").all()
 
 
+def test_a_request_ends_a_refinement_and_the_same_call_goes_on(path: str) -> None:
+    def slow(a: float, b: float, seed: int) -> dict[str, Any]:
+        time.sleep(0.01)
+        return ball(a, b, seed)
+
+    later = sk.Sweep(slow, sweep().grid, requirements=["far > 0.27"], version="1")
+    near = np.linspace(0.1, 0.3, 60)
+    for at in (0.05, 0.15):  # two stages, and of each little is done
+        given = points(near.tolist(), [at] * 60)
+        ds = sk.refine(later, path, given, request=sk.Request(budget=0.15), **OPTIONS)
+        assert 0 < int((ds["status"] == Status.DONE).sum() - 36) < 60
+    CALLS.clear()
+    ds = sk.refine(later, path, request=sk.Request(duration=0.3), **OPTIONS)
+    assert 0 < len(CALLS) <= 30  # of both stages together
+    assert int((ds["status"] == Status.PENDING).sum()) > 40
+    with pytest.raises(ValueError, match="asks for 2 workers, and the call for 3"):
+        sk.refine(later, path, request=sk.Request(workers=2), n_jobs=3)
+    ds = sk.refine(later, path, **OPTIONS)
+    assert (ds["status"] == Status.DONE).all()
+
+
 def test_every_analysis_takes_all_stages(path: str) -> None:
     ds = sk.refine(sweep(), path, sk.suggest(sk.open(path), 40), **OPTIONS)
     grid = sk.open(path)
@@ -111,7 +133,9 @@ def test_every_analysis_takes_all_stages(path: str) -> None:
 
 def test_a_sample_is_refined_and_its_plain_rate_refused(store: str) -> None:
     sampled = sk.Sweep(
-        ball, sk.latin_hypercube(a=(0, 1), b=(0, 1), size=60), requirements=["far > 0.27"],
+        ball,
+        sk.latin_hypercube(a=(0, 1), b=(0, 1), size=60),
+        requirements=["far > 0.27"],
         version="1",
     )
     ds = sk.run(sampled, store, **OPTIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,28 @@ def test_where_it_fails_no_run_is_tried_and_it_is_named(
         run(sweep, store, backend=backend)
     assert "in load" in str(told.value)
     assert not ledger.exists()
+
+
+def endless() -> int:
+    threading.Event().wait()
+    return 1
+
+
+def test_one_without_an_end_is_told_where_the_time_of_a_request_ends(store: str) -> None:
+    sweep = sk.Sweep(lambda a, server: a, sk.grid(a=range(3)), setup={"server": endless})
+    with pytest.raises(sk.SetupError, match=r"the duration of 1 s is reached .* sets up 'server'"):
+        run(sweep, store, backend="loky", request=sk.Request(duration=1))
+    assert not os.path.exists(store)
+
+
+def test_one_without_an_end_is_ended_where_runs_have_a_time_limit(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweepkit.fleet.SETUP_LEAST", 1.5)
+    sweep = sk.Sweep(lambda a, server: a, sk.grid(a=range(3)), setup={"server": endless})
+    with pytest.raises(sk.SetupError, match=r"more than 1.5 s, .* one of 0.1 s; make") as told:
+        run(sweep, store, backend="loky", timeout=0.1)
+    assert "in endless" in str(told.value)
 
 
 def test_where_leaving_it_fails_runs_are_kept(store: str) -> None:

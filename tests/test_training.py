@@ -105,13 +105,28 @@ def test_the_card_says_where_the_test_was_met_in_training(store: str, tmp_path: 
     assert "none is in two splits" in card
     assert "flat, steep" in card
     assert set(pd.read_parquet(f"{apart}/data/test.parquet")["gain"]) == {7.0}
-    with pytest.raises(ValueError, match="would part the replicates of one point"):
-        sk.training_set(store, tmp_path / "c", split={"replicate": [1]})
+    for split in ({"replicate": [1]}, "replicate"):
+        with pytest.raises(ValueError, match="would part the replicates of one point"):
+            sk.training_set(store, tmp_path / "c", split=split)
     with pytest.raises(ValueError, match=r"'gain' at 7.5, which is none of its values"):
         sk.training_set(store, tmp_path / "c", split={"gain": [7.5]})
     with pytest.raises(ValueError, match="names 'gian', which is no parameter"):
         sk.training_set(store, tmp_path / "c", split={"gian": (1, None)})
     assert not (tmp_path / "c").exists()
+
+
+def test_the_values_of_one_parameter_are_held_out_whole(store: str, tmp_path: Path) -> None:
+    for name, designs in (("start[0]", "shared"), ("gain", "apart")):
+        how: dict[str, Any] = {"split": name, "designs": designs, "shares": (0.6, 0.2, 0.2)}
+        folder = sk.training_set(store, tmp_path / "set", targets=["word"], **how)
+        column = name.partition("[")[0]
+        held = [
+            set(pd.read_parquet(one)[column].map(np.ravel).map(tuple))
+            for one in Path(folder, "data").glob("*.parquet")
+        ]
+        assert len(held) == 3
+        assert sum(map(len, held)) == len(set.union(*held))
+        assert "(0) left out" in Path(folder, "README.md").read_text()
 
 
 def test_a_folder_that_only_looks_like_a_training_set_is_left_alone(

@@ -202,8 +202,24 @@ def test_many_runs_are_sampled_by_outcome_and_the_title_says_so() -> None:
     )
     figure = sk.parallel_coordinates(ds, most=600, backend="bokeh")
     assert "pass 19,960, fail 40; 600 of 20,000 runs drawn" in titles(figure)
-    paths = figure.traverse(lambda e: e, [hv.Path])
-    assert [len(one.data) for one in paths] == [560, 40]
+    lines = [one for one in figure.traverse(lambda e: e, [hv.Segments]) if "axis1" in one]
+    assert [len(one) for one in lines] == [2 * 560, 2 * 40]  # across three axes
+
+
+def test_values_that_hardly_repeat_are_drawn_in_bins_with_short_labels() -> None:
+    rng = np.random.default_rng(0)
+    coords = {name: ("run", rng.random(1000), {"units": "m"}) for name in "abcd"}
+    ds = xr.Dataset({"y": ("run", rng.random(1000))}, coords=coords)
+    wanted = ["y > 0.5"]
+    figure = sk.failure_map(ds, "a", "b", by=["c", "d"], requirements=wanted, backend="bokeh")
+    assert len(figure) == 16
+    assert re.search(r"over the runs of each cell.*c 0\.00\d+ to 0\.2\d+ m, d", titles(figure))
+    by_output = sk.failure_map(ds, "a", "b", of="y", by="c", requirements=wanted, backend="bokeh")
+    assert len(by_output) == 4
+    strip = next(iter(sk.strips(ds, requirements=wanted, backend="bokeh")))
+    ticks = strip.opts.get("plot").kwargs["xticks"]
+    assert len(ticks) >= 3
+    assert all(len(text) < 8 for _, text in ticks)
 
 
 def test_the_front_of_designs_is_marked() -> None:

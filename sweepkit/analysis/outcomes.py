@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Errors: TypeAlias = Literal["apart", "fail"]
-Failed: TypeAlias = "str | xr.DataArray | ArrayLike | None"
+Failed: TypeAlias = str | xr.DataArray | ArrayLike | None
 PASSED, FAILED, PENDING, ERRORED, SKIPPED = range(5)
 """What is known of a run; ``ERRORED`` takes error, timeout, crashed and invalid together."""
 _OUTCOME_OF_STATUS = np.array(

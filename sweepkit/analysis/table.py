@@ -64,7 +64,7 @@ __all__ = [
     "varied",
 ]
 
-Weights: TypeAlias = "str | Mapping[str, str | ArrayLike] | None"
+Weights: TypeAlias = str | Mapping[str, str | ArrayLike] | None
 
 
 @dataclass(frozen=True, eq=False)

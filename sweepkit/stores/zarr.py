@@ -1,14 +1,17 @@
-"""A sweep in a Zarr v3 group in a folder: created, grown, written by one, read by any."""
+"""A sweep in a Zarr v3 group: created, grown, written by one, read by any.
+
+It may lie in a folder or, on other ground, in a keyed store; see the siblings of this module.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,16 @@ from sweepkit.commit import (
     read_root,
     token_of,
 )
-from sweepkit.files import link_tree, loads, read_bytes, replace_file, swap
+from sweepkit.files import (
+    drop_partials,
+    link_tree,
+    loads,
+    move_tree,
+    read_bytes,
+    remove_tree,
+    replace_file,
+    swap,
+)
 from sweepkit.format1 import (
     ATTRIBUTE,
     FORMAT,
@@ -39,39 +51,74 @@ from sweepkit.format1 import (
     stored,
     stored_name,
 )
-from sweepkit.lock import held
+from sweepkit.ground import Folder
 from sweepkit.parameters import Parameter
-from sweepkit.protocols import StoreError
+from sweepkit.parcels import FolderDepot, Parcel, deliver, folder_depot, unpacked
+from sweepkit.places import KeyPath, Where, place
+from sweepkit.protocols import Ground, StoreError
 from sweepkit.root import CHECKSUM, STAGES, side_folder
 
 __all__ = ["STAGES", "ZarrStore"]
 
+PARCELS = "parcels"
+"""Folder beside the store that workers put big values into."""
+
 
 class ZarrStore:
-    """A sweep in a Zarr group on a file system.
+    """A sweep in a Zarr group.
 
     Parameters
     ----------
-    path : path
+    path : path or KeyPath
         Of the group; locks, receipts and the like go to ``<path>.sweepkit`` beside it.
     whole : ZarrStore, optional
         The store of which this is a stage: it lists the stage, and is held by whoever writes.
+    ground : Ground, optional
+        What it stands on; by default a folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, whole: ZarrStore | None = None) -> None:
-        self.root = Path(path).absolute()  # runs in this process may change its working directory
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | KeyPath,
+        *,
+        whole: ZarrStore | None = None,
+        ground: Ground | None = None,
+    ) -> None:
+        self.root = place(path)  # runs in this process may change its working directory
         self.whole = whole
+        self.ground = Folder() if ground is None else ground
         self.beside = side_folder(self.root)
         if whole is not None:
             self.beside = whole.beside / STAGES / self.root.name
         self.arrays = Arrays(self.root)
         self.layout = Layout({}, (), {})
         self.attributes: dict[str, Any] = {}
+        self._copied = True
 
     @property
     def path(self) -> str:
         """Where it is, for people."""
         return str(self.root)
+
+    @property
+    def where(self) -> Where:
+        """Where it is, for readers."""
+        return self.root if isinstance(self.root, KeyPath) else str(self.root)
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether workers may leave files beside it."""
+        return self.ground.keeps_files
+
+    @property
+    def chunk_seconds(self) -> float:
+        """What writing a chunk takes, as far as is known beforehand."""
+        return self.ground.chunk_seconds
+
+    @property
+    def pause_seconds(self) -> float:
+        """Least time between two flushes."""
+        return self.ground.pause_seconds
 
     # --- one writer ---
 
@@ -87,17 +134,24 @@ class ZarrStore:
             If the path cannot be written.
         """
         if self.whole is None:
-            with held(self.root, self.beside):
+            with self.ground.hold(self.root, self.beside):
+                self._clear_parcels()
                 yield
         else:  # one lock for all: who writes a stage holds the whole store
             self.beside.mkdir(parents=True, exist_ok=True)
+            self._clear_parcels()
             yield
+
+    def _clear_parcels(self) -> None:
+        """Remove what workers of a killed session have left: nobody has a receipt for it."""
+        if isinstance(self.beside, Path):
+            remove_tree(self.beside / PARCELS, ignore_errors=True)
 
     # --- the layout ---
 
     def exists(self) -> bool:
         """Whether a layout was committed here."""
-        if self.root.is_symlink() and not self.root.exists():
+        if isinstance(self.root, Path) and self.root.is_symlink() and not self.root.exists():
             raise StoreError(
                 f"{self.path} is a link to {os.readlink(self.root)}, which is not there; remove "
                 "the link or choose another path"
@@ -112,6 +166,7 @@ class ZarrStore:
                 if self.root.is_dir()
                 else [self.root.name]
             )
+            foreign = [name for name in foreign if name != self.beside.name]
             if foreign:
                 raise StoreError(
                     f"{self.path} exists and is no sweep (it holds {', '.join(foreign[:3])}); "
@@ -127,7 +182,7 @@ class ZarrStore:
     ) -> None:
         """Make the arrays, then commit the layout by the root, last."""
         self.layout = layout
-        shutil.rmtree(self.beside / "axes", ignore_errors=True)  # of a store that is gone
+        remove_tree(self.beside / "axes", ignore_errors=True)  # of a store that is gone
         self.root.mkdir(parents=True, exist_ok=True)
         for one in parameters:
             self._make_coordinate(one)
@@ -167,9 +222,11 @@ class ZarrStore:
             shared = [p["name"] for p in declaration["parameters"] if p["dims"] != [p["name"]]]
             if shared:  # any reader then knows them for coordinates, as CF says it
                 self.attributes["coordinates"] = " ".join(shared)
+        self.ground.settle()
         text = composed(self.root, self.attributes, self._listed(unlisted), token)
-        with suppress(OSError):
-            replace_file(self.beside / "root.json", text, durable=True)
+        if self._copied:
+            with suppress(OSError):
+                replace_file(self.beside / "root.json", text, durable=True)
         with self._writing("the layout"):
             replace_file(self.root / "zarr.json", text, durable=True)
         if self.whole is not None:
@@ -187,7 +244,7 @@ class ZarrStore:
 
     def stage(self, number: int) -> ZarrStore:
         """A stage, to be made by who holds this store if it is not there yet."""
-        return ZarrStore(self.root / STAGES / str(number), whole=self)
+        return ZarrStore(self.root / STAGES / str(number), whole=self, ground=self.ground)
 
     def _listed(self, unlisted: str = "") -> dict[str, Any]:
         numbers = [number for number in self.stages if str(number) != unlisted]
@@ -216,15 +273,14 @@ class ZarrStore:
         committed = root["consolidated_metadata"]["metadata"]
         for path in self.root.glob("*/zarr.json"):
             if path.parent.name not in committed and not is_group(path.parent):
-                shutil.rmtree(path.parent)
+                remove_tree(path.parent)
         own = own_arrays(root)
         for name, metadata in own.items():
             path = self.root / name / "zarr.json"
             if loads(path) != metadata:
                 path.parent.mkdir(exist_ok=True)
                 replace_file(path, json.dumps(metadata))
-        for partial in self.root.rglob("*.partial"):
-            partial.unlink(missing_ok=True)  # left by a writer that was killed
+        drop_partials(self.root)
         self.arrays.committed(own)
         self.layout = self._committed_layout()
         changed = self._changed_axes if own_copy else dict
@@ -280,6 +336,7 @@ class ZarrStore:
 
     def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
         """Whether a chunk of a variable is there."""
+        self.ground.settle()
         return self.arrays.has_chunk(name, index)
 
     def read(self, name: str, box: tuple[slice, ...]) -> NDArray[Any]:
@@ -290,6 +347,7 @@ class ZarrStore:
         StoreError
             If a chunk is damaged; names the variable and the box.
         """
+        self.ground.settle()
         return self.arrays.read(name, box, self.path)
 
     def write(self, name: str, box: tuple[slice, ...], values: NDArray[Any]) -> None:
@@ -300,8 +358,40 @@ class ZarrStore:
         StoreError
             If the disk is full or gone; says how much is free.
         """
+        if name == "status":  # what it counts must be there
+            self.ground.settle()
+        self.ground.write(partial(self._write, name, box, values))
+        if name == "status":
+            self.ground.settle()
+
+    def _write(self, name: str, box: tuple[slice, ...], values: NDArray[Any]) -> None:
         with self._writing(f"variable {name!r}"):
             self.arrays.write(name, box, values)
+
+    # --- what workers write ---
+
+    def depot(self) -> AbstractContextManager[FolderDepot | None]:
+        """A folder beside the store that workers put big values into; none where it has no path."""
+        if not isinstance(self.beside, Path):
+            return nullcontext()
+        guards = {name: one.guards for name, one in self.layout.variables.items() if one.guards}
+        return folder_depot(self.beside / PARCELS, guards)
+
+    def unpacked(self, parcel: Parcel) -> NDArray[Any]:
+        """The value that a worker put into the depot."""
+        with self._writing("what a worker wrote"):
+            return unpacked(parcel)
+
+    def deliver(self, name: str, index: tuple[int, ...], parcel: Parcel) -> None:
+        """Make a parcel the chunk of a variable at an index, all at once.
+
+        Raises
+        ------
+        StoreError
+            If the parcel is gone, or cannot be put there.
+        """
+        with self._writing(f"variable {name!r}"):
+            deliver(parcel, Path(self.path, name, "c", *map(str, index)))
 
     def _writing(self, what: str) -> AbstractContextManager[None]:
         return writing(self.path, what, self.beside)
@@ -341,7 +431,7 @@ class ZarrStore:
 
     def folder(self, name: str) -> str:
         """Path of a folder beside the sweep that workers may write to."""
-        return str(self.beside / name)
+        return self.ground.folder(self.beside, name)
 
     # --- growth ---
 
@@ -438,8 +528,10 @@ class ZarrStore:
         A kill at any moment leaves the old store or the new one; the swap is finished by whoever
         opens the store next.
         """
-        fresh = ZarrStore(self.beside / "rewrite")
-        shutil.rmtree(fresh.root, ignore_errors=True)
+        self.ground.settle()
+        fresh = ZarrStore(self.beside / "rewrite", ground=self.ground)
+        fresh._copied = False  # that of this store is what a swap is checked by
+        remove_tree(fresh.root, ignore_errors=True)
         with self._writing("the store"):
             yield fresh
             if self.whole is None and is_group(self.root / STAGES):
@@ -462,12 +554,12 @@ class ZarrStore:
                 self._make_room(self.whole)
             swap(fresh, self.root, old)
         if is_group(old / STAGES) and not (self.root / STAGES).exists():
-            (old / STAGES).rename(self.root / STAGES)
+            move_tree(old / STAGES, self.root / STAGES)
         if self.whole is not None:
             self.whole.commit()
         (self.beside / "rewrite-ready").unlink()
-        shutil.rmtree(old, ignore_errors=True)
-        shutil.rmtree(fresh, ignore_errors=True)
+        remove_tree(old, ignore_errors=True)
+        remove_tree(fresh, ignore_errors=True)
 
     def _make_room(self, whole: ZarrStore) -> None:
         """Before a stage takes its place, or another's: what is listed must be as it is listed."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-__all__ = ["MODULES", "module"]
+__all__ = ["MODULES", "joined", "module"]
 
 STATIC = Path(__file__).parent / "static"
 
@@ -38,8 +39,14 @@ _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 @cache
 def module() -> str:
     """One ES module that asks for nothing: notebooks load it from a blob, which has no siblings."""
-    parts = [f"const STYLE = {json.dumps((STATIC / 'explorer.css').read_text())};\n"]
-    for name in MODULES:
-        text = (STATIC / name).read_text()
+    style = f"const STYLE = {json.dumps((STATIC / 'explorer.css').read_text())};\n"
+    return f"{style}\n{joined(MODULES)}"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Modules put together as one, without what they import from and export to each other."""
+    parts = []
+    for name in names:
+        text = (STATIC / name).read_text(encoding="utf-8")
         parts.append(f"// {name}\n" + _EXPORT.sub("", _IMPORT.sub("", text)))
     return "\n".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from sweepkit.analysis.bases import MEANINGS
 from sweepkit.analysis.coding import Coded, shown
 from sweepkit.analysis.outcomes import FAILED, PENDING
+from sweepkit.places import place
 from sweepkit.views.levers import Lever
 from sweepkit.views.packing import plain
 from sweepkit.views.source import Source
 
-__all__ = ["defaults", "meta", "short_label"]
+__all__ = ["defaults", "meta", "short_label", "short_labels"]
 
 
 def meta(of: Source) -> dict[str, Any]:
@@ -41,10 +42,15 @@ def _notes(of: Source) -> list[str]:
     going = int((of.base == PENDING).sum())
     if going and not of.path:
         stored = str(of.ds.encoding.get("source") or "")
-        place = repr(Path(stored).name) if stored else "'sweep.zarr'"
+        name = repr(PurePosixPath(stored).name) if stored else "'sweep.zarr'"
         notes.append(
             f"A snapshot: {going:,} runs were pending when this Dataset was opened, and it does "
-            f"not change. To follow the sweep, give the store or the job: sk.explore({place})."
+            f"not change. To follow the sweep, give the store or the job: sk.explore({name})."
+        )
+    if of.path and (place(of.path) / "stages").is_dir() and of.table.stage is None:
+        notes.append(
+            "The grid alone: runs that refined it are left out. With them: "
+            f"sk.explore(sk.open({PurePosixPath(str(of.path)).name!r}, stages=True))."
         )
     if not of.levers:
         notes.append(
@@ -66,6 +72,7 @@ def _notes(of: Source) -> list[str]:
 def _parameter(of: Source, p: Coded) -> dict[str, Any]:
     base = p.name if p.name in of.ds.coords else p.name.rpartition("[")[0]
     numbers = p.numbers
+    labels, exact = short_labels(p), [p.label(c) for c in range(p.n)]
     ends = [_ends(p, p.lower), _ends(p, p.upper)] if p.binned else None
     return {
         "name": p.name,
@@ -74,8 +81,8 @@ def _parameter(of: Source, p: Coded) -> dict[str, Any]:
         "kind": p.kind,
         "about": str(of.ds[base].attrs.get("long_name", "")),
         "n": p.n,
-        "labels": [short_label(p, c) for c in range(p.n)],
-        "full": [p.label(c) for c in range(p.n)] if p.binned else None,
+        "labels": labels,
+        "full": exact if exact != labels else None,
         "numbers": plain(numbers) if p.ordered else None,
         "ends": ends,
         "log": _is_log(p),
@@ -96,6 +103,17 @@ def short_label(p: Coded, code: int) -> str:
         text = shown(p.values[code])
         return text[:10] if text.endswith("00:00:00") else text
     return shown(p.values[code])
+
+
+def short_labels(p: Coded) -> list[str]:
+    """Labels of all values for an axis: of numbers as few digits as tell them apart."""
+    if p.kind != "number" or p.binned or p.values.dtype.kind != "f":
+        return [short_label(p, code) for code in range(p.n)]
+    for digits in (3, 4, 5):
+        texts = [f"{float(value):.{digits}g}" for value in p.values]
+        if len(set(texts)) == p.n and not any("e+" in text for text in texts):
+            return texts
+    return [short_label(p, code) for code in range(p.n)]
 
 
 def _is_log(p: Coded) -> bool:

@@ -104,11 +104,11 @@ def island_table(asked: Asked) -> dict[str, Any]:
     return {"rows": rows, "total": n, "why": "", "basis": str(found.attrs.get("basis", ""))}
 
 
-def boxes(asked: Asked) -> dict[str, Any]:
-    """Boxes of failing runs, and the front of coverage against density."""
+def boxes(asked: Asked, found: Regions | None = None) -> dict[str, Any]:
+    """Boxes of failing runs (those found, if given), and the front of coverage against density."""
     beside = mask_of(asked.of, asked.table, asked.filters, but="box")
     try:
-        found = regions(kept(asked.table, beside))
+        found = regions(kept(asked.table, beside)) if found is None else found
     except UnanswerableError as error:
         return {"boxes": [], "front": [], "why": str(error)}
     front = found.trajectory
@@ -172,7 +172,7 @@ def _as_number(value: Any, kind: str) -> float:
 # --- distributions -------------------------------------------------------------------------------
 
 
-def distributions(asked: Asked, output: str, by: str) -> dict[str, Any]:
+def distributions(asked: Asked, output: str, by: str, *, fan: bool = True) -> dict[str, Any]:
     """An output's distribution function with band, its quantiles by a parameter, and its traces."""
     of = asked.of
     choices = [*of.outputs, *(one.what for one in of.levers if one.what not in of.outputs)]
@@ -205,7 +205,7 @@ def distributions(asked: Asked, output: str, by: str) -> dict[str, Any]:
     result["basis"] = str(whole.attrs.get("basis", ""))
     result["counts"] = [int(whole[n].values) for n in ("n_run", "n_unknown", "n_nan")]
     result["strips"] = _strips(asked, values, by)
-    result["fan"] = _fan(asked)
+    result["fan"] = _fan(asked) if fan else None
     return result
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "count_text",
     "frame",
     "interval_text",
+    "overlaid",
     "percent",
     "ready",
     "sentence",
@@ -396,6 +397,13 @@ def _boxed(ratio: float) -> Hook:
 def titled(figure: Any, title: str, width: int) -> Any:
     """A figure with a title that is broken into lines of its width."""
     return figure.opts(title=sentence(title, width, 11.5))
+
+
+def overlaid(
+    layers: Sequence[Any], backend: str, width: int, height: int, title: str, **looks: Any
+) -> Any:
+    """Layers in one frame of a size in pixels, with a title."""
+    return titled(hv.Overlay(layers).opts(**frame(backend, width, height, **looks)), title, width)
 
 
 def side_by_side(figures: Sequence[Any], backend: str, *, columns: int, title: str = "") -> Any:

@@ -17,11 +17,10 @@ from sweepkit.views.drawing import (
     DASHES,
     INK,
     SERIES,
-    frame,
     interval_text,
+    overlaid,
     percent,
     ready,
-    titled,
     value_text,
     with_units,
 )
@@ -106,10 +105,12 @@ def ecdf(
     words += f"; no number for {', '.join(missing)}" if missing else ""
     drawn_limits = "; ".join(f"limit: {one.text}" for one in limits)
     title = f"{output}: {words}" + (f"\n{drawn_limits}" if drawn_limits else "")
-    looks = frame(
+    return overlaid(
+        layers,
         drawn,
         WIDTH,
         HEIGHT,
+        title,
         xlabel=label,
         ylabel="runs at or below, %",
         ylim=(-2, 102),
@@ -117,7 +118,6 @@ def ecdf(
         show_legend=number > 1,
         legend_position="right",
     )
-    return titled(hv.Overlay(layers).opts(**looks), title, WIDTH)
 
 
 def _limits(ds: xr.Dataset, requirements: Any) -> list[Requirement]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -19,6 +18,8 @@ from numpy.typing import NDArray
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
 from sweepkit.analysis.outcomes import FAILED, PENDING
 from sweepkit.analysis.table import Table, axis_codes
+from sweepkit.places import Given
+from sweepkit.root import UnreachableError
 from sweepkit.views import captions, deeper, figures
 from sweepkit.views.figures import Asked
 from sweepkit.views.levers import on_the_stops_of, with_stop
@@ -54,7 +55,7 @@ class Engine:
 
     def __init__(
         self,
-        data: xr.Dataset | str | os.PathLike[str] | Filling,
+        data: xr.Dataset | Given | Filling,
         *,
         requirements: Any = None,
         replay: Callable[[int], Any] | None = None,
@@ -423,7 +424,7 @@ class Engine:
             return bool((self.source.base == PENDING).any())
         try:
             new = source(self.source.path, self.requirements)
-        except (OSError, ValueError, KeyError, json.JSONDecodeError):
+        except (OSError, ValueError, KeyError, json.JSONDecodeError, UnreachableError):
             log.debug("the store cannot be read just now", exc_info=True)
             return True
         with self._lock:

@@ -14,6 +14,7 @@ import traitlets
 import xarray as xr
 
 from sweepkit.analysis import Suggestion
+from sweepkit.places import Given, where
 from sweepkit.views.bundle import module
 from sweepkit.views.engine import Engine
 from sweepkit.views.source import Filling
@@ -136,11 +137,12 @@ def _headless() -> bool:
 
 
 def explore(
-    ds: xr.Dataset | str | os.PathLike[str] | Filling,
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     views: Sequence[str] = (),
     replay: Callable[[int], Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Explorer:
     """Look at a sweep: where designs fail, why this one, and what would make it pass.
 
@@ -161,6 +163,8 @@ def explore(
     replay : callable, optional
         For the button "Run again": takes a run's flat position in C order and runs it again, such
         as ``lambda run: sk.replay(sweep, ds, run)``.
+    storage_options : mapping, optional
+        As of `sweepkit.open`, where ``ds`` is a URL.
 
     Returns
     -------
@@ -175,4 +179,6 @@ def explore(
     unknown = [name for name in views if name not in VIEWS]
     if unknown:
         raise ValueError(f"no view {unknown[0]!r}; there are {', '.join(map(repr, VIEWS))}")
+    if storage_options is not None and not isinstance(ds, xr.Dataset):
+        ds = where(ds, storage_options)
     return Explorer(Engine(ds, requirements=requirements, replay=replay), views)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sweepkit.analysis import (
 from sweepkit.reading import margin, requirements_of
 from sweepkit.views.drawing import ready, titled, with_units
 from sweepkit.views.maps import RATE, STATUS, Maps, Scale
+from sweepkit.views.packing import rounded
 
 __all__ = ["failure_map"]
 
@@ -54,7 +56,8 @@ def failure_map(
         "failed" (the rate), "margin" (median of the smallest margin), "status" (the outcome
         that most runs have), or the name of an output (its median).
     by : str or sequence of str
-        One or two further parameters, for small multiples.
+        One or two further parameters, for small multiples; values that hardly repeat in four
+        bins.
     over : str or sequence of str, optional
         Parameters to average over; those left then have sliders. By default all others.
     requirements, failed, level
@@ -100,17 +103,30 @@ def failure_map(
         if over is not None
         else []
     )
+    if multiples:
+        t = _coarser(t, shown, multiples)
     cells, scale = _cells(given, t, [*shown, *multiples, *sliders], of, level, requirements)
     rest = [n for n in names if n not in {*shown, *multiples, *sliders} and t[n].n > 1]
+    for name in multiples:
+        if t[name].binned:
+            cells[name].attrs["labels"] = [rounded(t[name].label(k)) for k in range(t[name].n)]
     drawn = ready(backend)
     maps = Maps(cells, scale, x, y, drawn, bool(multiples))
-    where = f"over {', '.join(rest)}" if rest else "each cell one point"
+    alone = "over the runs of each cell" if any(p.binned for p in t.parameters) else ""
+    where = f"over {', '.join(rest)}" if rest else alone or "each cell one point"
     title = f"{scale.title}, {where}{maps.remark}"
     if multiples:
         return maps.multiples(multiples, sliders, title)
     if sliders:
         return maps.with_sliders(sliders, title)
     return titled(maps.one({}), title, maps.width)
+
+
+def _coarser(t: Table, shown: Sequence[str], multiples: Sequence[str]) -> Table:
+    """Values that hardly repeat in the bins that small maps have the room, and the runs, for."""
+    bins = dict.fromkeys(shown, 12 if len(multiples) < 2 else 8) | dict.fromkeys(multiples, 4)
+    found = tuple(p.coarser(bins.get(p.name, p.n)) for p in t.parameters)
+    return replace(t, parameters=found)
 
 
 def _axes(t: Table, x: str | None, y: str | None) -> tuple[str, str | None]:
@@ -148,7 +164,9 @@ def _cells(
         return rates.assign(value=most), STATUS
     ds, name, label, title = _measured(ds, of, requirements)
     counts = failure_rate(t, by=names, level=level)
-    spread = distribution(ds, name, by=names, quantiles=[0.05, 0.5, 0.95], level=level)
+    spread = distribution(
+        replace(t, ds=ds), name, by=names, quantiles=[0.05, 0.5, 0.95], level=level
+    )
     value = spread["value"].sel(quantile=0.5, drop=True)
     told = counts.assign(
         value=value,

@@ -11,7 +11,7 @@ import xarray as xr
 
 from sweepkit.analysis import Table, table
 from sweepkit.analysis.traces import traces
-from sweepkit.views.drawing import FAIL, PASS, frame, ready, titled, with_units
+from sweepkit.views.drawing import FAIL, PASS, overlaid, ready, with_units
 
 __all__ = ["fan"]
 
@@ -78,17 +78,18 @@ def fan(
     for outcome in ("pass", "fail"):
         layers += _singles(told.sel(outcome=outcome), own, outcome, drawn)
     along = told[own].attrs if own in told.coords else {}
-    looks = frame(
+    title = f"{output}: {', '.join(words)}. Line: median; bands: half and nine tenths of the runs"
+    return overlaid(
+        layers,
         drawn,
         WIDTH,
         HEIGHT,
+        title,
         xlabel=with_units(own, along),
         ylabel=with_units(output, t.ds[output].attrs),
         show_legend=True,
         legend_position="right",
     )
-    title = f"{output}: {', '.join(words)}. Line: median; bands: half and nine tenths of the runs"
-    return titled(hv.Overlay(layers).opts(**looks), title, WIDTH)
 
 
 def _one_fan(one: xr.Dataset, own: str, outcome: str, drawn: str) -> list[Any]:

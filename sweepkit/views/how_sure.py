@@ -12,11 +12,10 @@ from sweepkit.views.drawing import (
     FAIL,
     INK,
     count_text,
-    frame,
     interval_text,
+    overlaid,
     percent,
     ready,
-    titled,
 )
 
 __all__ = ["how_sure"]
@@ -89,16 +88,17 @@ def how_sure(
     at = hv.HLine(100 * float(whole["rate"]))
     style = "line_width" if drawn == "bokeh" else "linewidth"
     at = at.opts(**{"color": INK, style: 0.8})
-    looks_ = frame(
+    now = f"{percent(whole['rate'])} fail, {interval_text(whole['low'], whole['high'])}"
+    title = f"{now} ({whole['basis']}); band in {looks.attrs['order']}"
+    return overlaid(
+        [band, at, line, dots],
         drawn,
         WIDTH,
         HEIGHT,
+        title,
         xlabel="finished runs",
         ylabel="fail, %",
         ylim=(-2, 102),
         logx=bool(looks["n_run"].max() > 200),
         show_legend=False,
     )
-    now = f"{percent(whole['rate'])} fail, {interval_text(whole['low'], whole['high'])}"
-    title = f"{now} ({whole['basis']}); band in {looks.attrs['order']}"
-    return titled(hv.Overlay([band, at, line, dots]).opts(**looks_), title, WIDTH)

@@ -138,8 +138,9 @@ class Maps:
         return value.item() if value.dtype.kind in "iufb" else value_text(value)
 
     def _shown(self, name: str, k: int) -> str:
-        units = str(self.cells[name].attrs.get("units") or "")
-        return f"{value_text(self.cells[name].values[k])} {units}".strip()
+        about = self.cells[name].attrs
+        text = about["labels"][k] if "labels" in about else value_text(self.cells[name].values[k])
+        return f"{text} {about.get('units') or ''}".strip()
 
     def _rows(self, cells: xr.Dataset) -> pd.DataFrame:
         """One row per cell that has runs or could have: ends, value and words."""
@@ -232,7 +233,7 @@ class Maps:
                 "tools": ["hover"],
                 "hover_tooltips": self._tooltips(),
                 "clabel": self.scale.label,
-                "colorbar_opts": self._bar_ticks(),
+                "colorbar_opts": {"title_standoff": 8, **self._bar_ticks()},
             }
         else:
             opts |= {"linewidth": 0, "clabel": self.scale.label}

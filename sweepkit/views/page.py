@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ import param
 import xarray as xr
 from panel_material_ui.template.base import Page
 
+from sweepkit.places import Given
 from sweepkit.views.bundle import module
 from sweepkit.views.engine import Engine
 from sweepkit.views.source import Filling
@@ -57,7 +57,7 @@ def component(engine: Engine) -> pn.viewable.Viewable:
 
 
 def page(
-    ds: xr.Dataset | str | os.PathLike[str] | Filling,
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     replay: Callable[[int], Any] | None = None,
@@ -97,12 +97,13 @@ def page(
 
 
 def serve(
-    ds: xr.Dataset | str | os.PathLike[str] | Filling,
+    ds: xr.Dataset | Given | Filling,
     *,
     requirements: Any = None,
     port: int = 0,
     show: bool = True,
     theme: str = "auto",
+    origins: Sequence[str] = (),
 ) -> Any:
     """Serve the page on this machine alone, until it is interrupted.
 
@@ -116,6 +117,12 @@ def serve(
         Whether to open a browser.
     theme : {"auto", "light", "dark"}
         As of `page`.
+    origins : sequence of str
+        Hosts under whose names a proxy shows the page; "*" for any. By default this machine's.
     """
-    made = partial(page, ds, requirements=requirements, theme=theme)
-    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show)
+
+    def made() -> pn.viewable.Viewable:  # a partial would be shown as text
+        return page(ds, requirements=requirements, theme=theme)
+
+    allowed = {"websocket_origin": list(origins)} if origins else {}
+    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show, **allowed)

@@ -20,9 +20,8 @@ from sweepkit.views.drawing import (
     LINE,
     PASS,
     axis_of,
-    frame,
+    overlaid,
     ready,
-    titled,
     value_text,
     with_units,
 )
@@ -31,6 +30,7 @@ __all__ = ["parallel_coordinates"]
 
 MOST = 3_000
 HEIGHT = 300
+MOST_TICKS = 9
 JITTER = 0.018
 """Share of an axis by which lines are moved apart, so that equal runs are seen as many."""
 
@@ -104,19 +104,20 @@ def parallel_coordinates(
     some = np.concatenate(list(drawn_runs.values()))
     if any(np.isnan(scale[0][some]).any() for scale in scales):
         title += "; below an axis: no number"
-    looks = frame(
+    return overlaid(
+        layers,
         drawn,
         width,
         HEIGHT,
+        title,
         xlabel="",
         yaxis=None,
         xticks=[(float(k), _label(t, name)) for k, name in enumerate(names)],
-        xlim=(-0.3, len(names) - 0.6),
+        xlim=(-0.3, len(names) - 0.45),
         ylim=(-0.13, 1.06),
         show_legend=True,
         legend_position="right",
     )
-    return titled(hv.Overlay(layers).opts(**looks), title, width)
 
 
 def _judged(ds: xr.Dataset | Table, failed: Any, requirements: Any) -> bool:
@@ -194,6 +195,8 @@ def _scaled(t: Table, name: str) -> tuple[NDArray[np.float64], list[tuple[float,
     low, high = float(at.min()), float(at.max())
     reach = high - low or 1.0
     shown = axis.ticks(HEIGHT, along=False)
+    if len(shown) > MOST_TICKS:
+        shown = shown[:: -(-len(shown) // MOST_TICKS)]
     scaled = (at - low) / reach if high > low else np.full(len(at), 0.5)
     place = dict(zip(axis.at.tolist(), scaled.tolist(), strict=True))
     return scaled[p.codes], [(place[where], text) for where, text in shown]
@@ -208,9 +211,13 @@ def _lines(
     height: NDArray[np.float64], word: str, colour: str, alpha: float, drawn: str
 ) -> list[Any]:
     """The lines of one outcome, each a stroke of its own, so that many make a denser colour."""
-    x = np.arange(height.shape[1], dtype=np.float64)
-    paths = [np.column_stack([x, y]) for y in height]
-    lines = hv.Path(paths, ["axis", "height"])
+    x = np.broadcast_to(np.arange(height.shape[1], dtype=np.float64), height.shape)
+    ends = [
+        part.ravel()
+        for one in (slice(None, -1), slice(1, None))
+        for part in (x[:, one], height[:, one])
+    ]
+    lines = hv.Segments(tuple(ends), ["axis", "height", "axis1", "height1"])
     legend = hv.Curve([(-9.0, 0.0), (-9.0, 1.0)], "axis", "height", label=word)  # out of sight
     dash = "dashed" if word == "error" else "solid"
     if drawn == "bokeh":

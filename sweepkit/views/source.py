@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -19,8 +19,10 @@ from sweepkit.analysis.coding import Coded
 from sweepkit.analysis.counts import run_weights
 from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_dims
 from sweepkit.analysis.table import Table, table
+from sweepkit.places import Given, KeyPath, Where, place, where
 from sweepkit.requirements import Requirement
 from sweepkit.requirements import requirement as as_requirement
+from sweepkit.root import UnreachableError
 from sweepkit.status import ENDINGS, Progress
 from sweepkit.views.levers import Lever, lever, outcome_lever
 
@@ -43,7 +45,9 @@ KEEPING = frozenset(
 class Filling(Protocol):
     """A job, as far as its store is waited for here."""
 
-    store: str
+    @property
+    def where(self) -> Where:
+        """Where its store is."""
 
     @property
     def progress(self) -> Progress:
@@ -61,7 +65,7 @@ class Source:
     ----------
     ds : Dataset
     name : str
-    path : str
+    path : str or KeyPath
         Where the store is; empty for a Dataset in memory.
     table : Table
         Judged by the declared limits.
@@ -74,7 +78,7 @@ class Source:
 
     ds: xr.Dataset
     name: str
-    path: str
+    path: Where
     table: Table
     parameters: tuple[Coded, ...]
     levers: tuple[Lever, ...]
@@ -128,29 +132,31 @@ class Source:
         return values
 
 
-def store_of(given: str | os.PathLike[str] | Filling) -> str:
-    """Path of a store; of a job its store, for which is waited until it has begun.
+def store_of(given: Given | Filling) -> Where:
+    """Place of a store; of a job its store, for which is waited until it has begun.
 
     Raises
     ------
     TypeError
         If it is neither.
     """
-    if isinstance(given, str | os.PathLike):
-        return os.fspath(given)
     if not isinstance(given, Filling):
-        raise TypeError(
-            f"this is a {type(given).__name__}; give a Dataset, the path of a store, or a job"
-        )
+        try:
+            return where(given)
+        except TypeError:
+            raise TypeError(
+                f"this is a {type(given).__name__}; give a Dataset, the path of a store, or a job"
+            ) from None
     end, seen = time.monotonic() + FIRST_RUN_SECONDS, 0
-    while not (os.path.isfile(given.store) or os.path.exists(f"{given.store}/zarr.json")):
+    root = place(given.where)
+    while not (root.is_file() or (root / "zarr.json").exists()):
         if given.progress.state in ENDINGS or time.monotonic() > end:
             break  # opening it says that nothing is there
         seen = given.news(seen, 1.0)
-    return given.store
+    return given.where
 
 
-def source(data: xr.Dataset | str | os.PathLike[str] | Filling, requirements: Any = None) -> Source:
+def source(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Source:
     """Open and code what is to be explored.
 
     Parameters
@@ -165,7 +171,7 @@ def source(data: xr.Dataset | str | os.PathLike[str] | Filling, requirements: An
         If there are no runs to show, a requirement does not fit the Dataset, or refined runs lack
         their volumes.
     """
-    path = ""
+    path: Where = ""
     if not isinstance(data, xr.Dataset):
         path = store_of(data)
         data = reading.open(path)
@@ -187,7 +193,7 @@ def source(data: xr.Dataset | str | os.PathLike[str] | Filling, requirements: An
     run_weights(plain)  # refuses runs of several stages without their volumes
     base = np.where(plain.outcome <= FAILED, np.int8(PASSED), plain.outcome)
     said = declared(ds).get("name") or ds.attrs.get("title") or "Dataset"
-    name = Path(path).stem if path else str(said)
+    name = PurePosixPath(str(path)).stem if path else str(said)
     made = Source(
         ds=ds,
         name=name,
@@ -233,9 +239,15 @@ def _with_outcome(
     return made
 
 
-def marks(path: str) -> tuple[Any, ...]:
+def marks(path: Where) -> tuple[Any, ...]:
     """What changes when a store is written: times and sizes of its root and its statuses."""
     found: list[Any] = []
+    if isinstance(path, KeyPath):
+        try:
+            keys = path.store.keys_below((path / "status" / "c").key)
+            return (*keys, *path.store.stamps([(path / "zarr.json").key, *keys]))
+        except UnreachableError:
+            return (None,)
     root = Path(path)
     if root.is_file():
         stat = root.stat()

@@ -15,7 +15,7 @@ from sweepkit.analysis.bases import MEANINGS
 from sweepkit.analysis.coding import Coded
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.views import deeper, figures
-from sweepkit.views.captions import short_label
+from sweepkit.views.captions import short_labels
 from sweepkit.views.engine import Engine
 from sweepkit.views.raster import EDGE, INK, Picture, cividis, reads_on
 from sweepkit.views.source import kept
@@ -152,7 +152,7 @@ def _cells(engine: Engine, asked: figures.Asked) -> _Cells:
 def _map(drawn: Picture, cells: _Cells) -> None:
     x, y, tall = cells.x, cells.y, FOOT - TOP
     ny, nx = cells.value.shape
-    rows = [short_label(y, k)[:LABEL] for k in range(ny)] if y is not None else []
+    rows = [text[:LABEL] for text in short_labels(y)] if y is not None else []
     left = 34 + max((drawn.length(row) for row in rows), default=0)
     width, height = (470 - left) / nx, tall / ny
     drawn.text(left, TOP - 12, "Failure map", size=13, colour=INK, bold=True)
@@ -172,7 +172,7 @@ def _map(drawn: Picture, cells: _Cells) -> None:
             if words and drawn.length(words) < width - 4 and height * (1 - wrong) > 13:
                 place = (at + width / 2, top + height * (1 - wrong) / 2)
                 drawn.text(*place, words, anchor="mm", colour=reads_on(share))
-    _labels(drawn, [short_label(x, k)[:LABEL] for k in range(nx)], left, width)
+    _labels(drawn, [text[:LABEL] for text in short_labels(x)], left, width)
     drawn.text((left + 470) / 2, FOOT + 36, _titled(x), anchor="ms", colour=INK)
     last = FOOT + 99.0
     for k, row in enumerate(rows):

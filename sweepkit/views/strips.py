@@ -104,7 +104,8 @@ def _importance(t: Table, names: list[str]) -> tuple[dict[str, tuple[int, str]],
 
 def _coordinate(t: Table, name: str, values: pd.Series[Any]) -> xr.DataArray:
     attrs = t.ds.coords[name].attrs if name in t.ds.coords else {}
-    own: NDArray[Any] = np.asarray(values.tolist())
+    p = t[name].coarser(len(values))
+    own: NDArray[Any] = p.values if p.binned else np.asarray(values.tolist())
     return xr.DataArray(own, dims=name, name=name, attrs=attrs)
 
 

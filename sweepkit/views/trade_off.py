@@ -14,11 +14,10 @@ from sweepkit.views.drawing import (
     INK,
     LINE,
     PASS,
-    frame,
     interval_text,
+    overlaid,
     percent,
     ready,
-    titled,
     value_text,
     with_units,
 )
@@ -26,6 +25,9 @@ from sweepkit.views.drawing import (
 __all__ = ["trade_off"]
 
 WIDTH, HEIGHT = 480, 340
+MOST_BARS = 100
+"""Designs whose intervals are drawn; of more they cover each other, and pointing tells them."""
+
 MEASURES = ("pass_share", "worst", "cvar", "mean", "regret", "distance")
 
 
@@ -80,7 +82,7 @@ def trade_off(
     front = known[known["pareto"]].sort_values(x)
     rest = known[~known["pareto"]]
     layers = []
-    if x == "pass_share":
+    if x == "pass_share" and len(known) <= MOST_BARS:
         layers.append(hv.ErrorBars(known, kdims=[x], vdims=[y, "below", "above"], horizontal=True))
         width = "line_width" if drawn == "bokeh" else "linewidth"
         colour = "line_color" if drawn == "bokeh" else "edgecolor"
@@ -91,17 +93,18 @@ def trade_off(
     dropped = len(rows) - len(known)
     title = f"{len(front)} of {len(rows)} designs on the Pareto front"
     title += f" ({dropped} unknown or infinite, not drawn)" if dropped else ""
-    looks = frame(
+    return overlaid(
+        layers,
         drawn,
         WIDTH,
         HEIGHT,
+        f"{title}:\n{shown}",
         xlabel=_label(told, x),
         ylabel=_label(told, y),
         padding=0.08,
         show_legend=True,
         legend_position="right",
     )
-    return titled(hv.Overlay(layers).opts(**looks), f"{title}:\n{shown}", WIDTH)
 
 
 def _label(told: xr.Dataset, name: str) -> str:

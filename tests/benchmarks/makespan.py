@@ -7,11 +7,15 @@ threads: for sweepkit with declared costs, with costs learnt from coordinates th
 with costs that are equal as far as it is told, and for joblib with batch_size=1 (first come, first
 served) and "auto". In turns, medians.
 
+Worker processes take time to start, on fewer cores one after the other: for them the lower bound is
+that of workers of which each is there from its own first run on.
+
     python -m tests.benchmarks.makespan [mean seconds of 200 runs] [repetitions]
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -67,6 +71,32 @@ def swept(sweep: sk.Sweep) -> float:
         return float(end.max() - begin.min())
 
 
+def bound_from(seconds: np.ndarray[Any, Any], ready: np.ndarray[Any, Any]) -> float:
+    """No schedule is shorter on workers that are there from these times on."""
+    ready = np.sort(ready)
+    at_work = np.arange(1, len(ready) + 1)
+    ends = (float(seconds.sum()) + np.cumsum(ready)) / at_work  # if just the first so many work
+    return max(float(ends.min()), float(ready[0] + seconds.max()))
+
+
+def by_processes(seconds: np.ndarray[Any, Any]) -> float:
+    """Costs declared, on worker processes: over the bound for when each was there, times the
+    usual bound, so that all ways are divided by one."""
+
+    def simulate(i: int) -> dict[str, float]:
+        begin, end = sleeping(float(seconds[i]))
+        return {"begin": begin, "end": end, "worker": os.getpid()}
+
+    grid = sk.grid(i=range(len(seconds)))
+    sweep = sk.Sweep(simulate, grid, cost=lambda i: seconds[i], version="1")
+    with tempfile.TemporaryDirectory(prefix="sweepkit-benchmark-") as folder:
+        ds = sk.run(sweep, f"{folder}/s.zarr", n_jobs=WORKERS, backend="loky", progress=False)
+        begin, end, worker = (ds[name].values for name in ("begin", "end", "worker"))
+    first = np.array([begin[worker == one].min() for one in np.unique(worker)]) - begin.min()
+    whole = float(end.max() - begin.min())
+    return whole / bound_from(seconds, first) * bound(seconds)
+
+
 def declared(seconds: np.ndarray[Any, Any]) -> float:
     """Costs declared by a function of the parameter."""
 
@@ -105,6 +135,7 @@ def learnt(seconds: np.ndarray[Any, Any]) -> float:
 
 WAYS: dict[str, Callable[[np.ndarray[Any, Any]], float]] = {
     "sweepkit, costs declared": declared,
+    "sweepkit, costs declared, processes": by_processes,
     "sweepkit, costs learnt from coordinates": learnt,
     "sweepkit, costs not told by anything": untold,
     "joblib, first come first served": lambda seconds: by_joblib(seconds, 1),

@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 import sweepkit as sk
-from sweepkit.outputs import Column
+from sweepkit.columns import Column
 from sweepkit.protocols import Batch, Crew, Outcome, Result, Share, everyone
 from sweepkit.status import Status
 from tests.benchmarks.measure import apart, peak_mb, table, timed

@@ -219,6 +219,21 @@ def test_a_page_is_brushed_and_asks_nothing_of_the_network(
         code.wait_for()
         assert code.inner_text() == "(ds['mass'].isin([1.0]))"
         shoot(explorer, "page-light")
+        explorer.get_by_role("button", name="Clear all").click()
+        explorer.get_by_role("button", name="Small multiples").click()
+        explorer.get_by_label("multiples by").select_option("mass")
+        explorer.get_by_label("and by").select_option("replicate")
+        place = {"length": "0.05 m", "delay": "4 steps", "mass": "1 kg", "replicate": 2}
+        one = cell(explorer, **place)
+        one.wait_for()
+        assert explorer.locator(".map-card .panel").count() == 3 * 3 * 2  # a line for each
+        assert "100 % of 1 run fail" in str(one.get_attribute("aria-label"))
+        one.click()
+        explorer.locator(".chip", has_text="mass 1 kg, replicate 2").wait_for()
+        settled(page, "selected", 1)
+        explorer.get_by_role("button", name="One map").click()
+        explorer.get_by_role("button", name="Clear all").click()
+        cell(explorer, length="0.05 m", delay="4 steps:").wait_for()
         page.set_viewport_size({"width": 700, "height": 900})
         page.wait_for_function("document.body.scrollWidth <= 700")
         shoot(explorer, "page-700")

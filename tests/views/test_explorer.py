@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 import sweepkit as sk
 from sweepkit.views.bundle import MODULES, STATIC, module
 from sweepkit.views.explorer import VIEWS, Explorer
+from sweepkit.views.paper import MODULES as OF_THE_REPORT
 from tests.conftest import ROOT
 from tests.poles import stored
 
@@ -63,7 +64,7 @@ def test_the_module_is_one_and_asks_for_nothing() -> None:
         )
     ]
     assert len(names) == len(set(names)), "modules that are joined share a name"
-    assert {path.name for path in STATIC.glob("*.js")} == set(MODULES)
+    assert {path.name for path in STATIC.glob("*.js")} == {*MODULES, *OF_THE_REPORT}
 
 
 def test_an_executed_notebook_keeps_a_picture_and_no_blank_widget(tmp_path: Path) -> None:

@@ -368,7 +368,11 @@ export function mapLegend(app, cells, scale, url) {
       bars.push(
         s(
           "text",
-          { x: 8 + f * width, y: 22, "text-anchor": "middle" },
+          {
+            x: (scale.kind === "rate" || f ? 8 : 0) + f * width,
+            y: 22,
+            "text-anchor": scale.kind === "rate" || f ? "middle" : "start",
+          },
           scale.kind === "rate" ? percent(f) : figure(low + f * (high - low), 3),
         ),
       );

@@ -30,7 +30,8 @@ export function distributionView(app) {
     h("div", { class: "head" }, h("h2", {}, "Distributions"), note, select),
     body,
   );
-  let choices = "";
+  let choices = "",
+    beside = 1; // plots in a row
 
   function draw() {
     const data = app.part("distribution");
@@ -54,6 +55,7 @@ export function distributionView(app) {
     }
     const [n, unknown, nan] = data.counts;
     note.textContent = `${plural(n, "run")}${nan ? `, ${count(nan)} NaN` : ""}${unknown ? `, ${count(unknown)} unknown` : ""}; ${data.basis.split(":")[0]}`;
+    beside = 1 + Boolean(data.strips) + Boolean(data.fan);
     const panels = [ecdf(data)];
     if (data.strips) panels.push(quantiles(data));
     if (data.fan) panels.push(fan(data));
@@ -62,7 +64,7 @@ export function distributionView(app) {
   }
 
   const size = () =>
-    Math.max(220, Math.floor(app.width(body, 840) / (app.width(body, 840) > 640 ? 3 : 1)) - 20);
+    Math.max(220, Math.floor(app.width(body, 840) / (app.width(body, 840) > 640 ? beside : 1)) - 20);
 
   function frame(width, H, low, high, unit) {
     const svg = s("svg", { width, height: H + 44, role: "img" }),

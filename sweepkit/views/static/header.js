@@ -82,11 +82,15 @@ export function headerView(app) {
       h(
         "div",
         { class: "big" },
-        h("span", { class: "rate" }, known ? `${percent(all.fail / known, 1)} %` : "–"),
+        h(
+          "span",
+          { class: "rate" },
+          known && meta.levers.length ? `${percent(all.fail / known, 1)} %` : "–",
+        ),
         h(
           "small",
           {},
-          all.low === null || all.low === undefined
+          all.low === null || all.low === undefined || !meta.levers.length
             ? ""
             : census && all.high - all.low < 1e-9
               ? "exact"
@@ -248,7 +252,7 @@ export function chipsView(app) {
       known = tally.pass + tally.fail,
       total = known + tally.error + tally.pending;
     if (app.trouble) swap(figures, status("error", h("b", {}, app.trouble)));
-    else if (!filters.length) swap(figures, h("b", {}, count(total)), " runs, nothing filtered");
+    else if (!filters.length) swap(figures, h("b", {}, count(total)), total === 1 ? " run" : " runs", ", nothing filtered");
     else if (!total)
       swap(figures, h("b", {}, "0"), ` runs match all ${filters.length} filters; remove one`);
     else

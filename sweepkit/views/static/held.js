@@ -34,6 +34,10 @@ export function heldView(app) {
       swap(strips, h("p", { class: "empty" }, "Counting …"));
       return;
     }
+    if (!app.meta.levers.length) {
+      swap(strips, h("p", { class: "empty" }, "No requirement says what holds up."));
+      return;
+    }
     if (!data.strips) {
       swap(strips, h("p", { class: "empty" }, data.why));
       return;
@@ -125,7 +129,7 @@ export function heldView(app) {
       });
     if (!live && few)
       t.low.forEach((low, i) => {
-        if (t.n[i])
+        if (t.n[i] && low !== null)
           svg.append(
             s("path", {
               d: `M${at[i]} ${Y(1 - low)}V${Y(1 - t.high[i])}`,
@@ -150,17 +154,24 @@ export function heldView(app) {
           }),
         );
     }
-    if (few)
+    if (few || !p.numbers)
       pass.forEach((v, i) => {
         if (v !== null)
           svg.append(
-            s("circle", { cx: at[i], cy: Y(v), r: p.n > 16 ? 2 : 3, fill: "var(--sk-pass)" }),
+            s("circle", {
+              cx: at[i],
+              cy: Y(v),
+              r: p.n > 40 ? 1.3 : p.n > 16 ? 2 : 3,
+              fill: "var(--sk-pass)",
+            }),
           );
       });
     const labels = p.labels.map((v) => short(v, 9)),
-      shown = fitting(at, labels, 6, 6.2);
+      places = at.map((x, i) => Math.max(x, 3.1 * labels[i].length)), // not into the names
+      shown = fitting(places, labels, 6, 6.2);
     labels.forEach((v, i) => {
-      if (shown[i]) svg.append(s("text", { x: at[i], y: H + 12, "text-anchor": "middle" }, v));
+      if (shown[i])
+        svg.append(s("text", { x: places[i], y: H + 12, "text-anchor": "middle" }, v));
     });
     svg.addEventListener("mousemove", (e) => {
       const u = e.clientX - svg.getBoundingClientRect().x;
@@ -174,7 +185,7 @@ export function heldView(app) {
           "div",
           {},
           t.n[i]
-            ? `${percent(pass[i], 1)} % pass${live ? "" : `, ${percent(1 - t.high[i])} to ${percent(1 - t.low[i])} %`}`
+            ? `${percent(pass[i], 1)} % pass${live || t.low[i] === null ? "" : `, ${percent(1 - t.high[i])} to ${percent(1 - t.low[i])} %`}`
             : "nothing finished",
         ),
       );

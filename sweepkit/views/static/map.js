@@ -306,6 +306,8 @@ export function mapView(app) {
     return panels > 4 && wide > 640 ? 3 : 2;
   }
 
+  const movable = () => app.meta.levers.some((r) => r.movable);
+
   function empty(cells) {
     const sum = (name) => cells[name].reduce((a, b) => a + b, 0),
       pass = sum("pass"),
@@ -322,10 +324,9 @@ export function mapView(app) {
       text = "No run has finished with outputs: all that ended errored. Kinds, below, says how.";
     else if (!known) text = "No run has finished yet, so there is no rate to show.";
     else if (!cells.value && app.meta.levers.length && !fail)
-      text = "Every finished run passes. Move a limit above to see where runs come close.";
+      text = `Every finished run passes.${movable() ? " Move a limit above to see where runs come close." : ""}`;
     else if (!cells.value && app.meta.levers.length && !pass)
-      text =
-        "Every finished run fails. Move a limit above, or colour by margin, to see which come close.";
+      text = `Every finished run fails.${movable() ? " Move a limit above, or colour by margin, to see which come close." : ""}`;
     else if (!cells.value && !app.meta.levers.length)
       text = "Nothing says which runs fail, so every finished run counts as passing.";
     if (cells.value && cells.value.low === null)

@@ -15,7 +15,8 @@ export function pairsView(app) {
     grid,
   );
   let drawn = null,
-    theme = "";
+    theme = "",
+    across = { width: 0, n: 6 };
 
   function draw() {
     const data = app.part("pairs");
@@ -28,7 +29,7 @@ export function pairsView(app) {
       drawn = null;
       return;
     }
-    const width = Math.max(90, Math.floor((app.width(grid, 800) - 5 * 12) / columns()) - 14);
+    const width = Math.max(90, Math.floor((app.width(grid, 800) - (columns() - 1) * 12) / columns()) - 14);
     const now = `${app.root.dataset.theme}${width}`;
     if (drawn === data && theme === now) {
       press();
@@ -50,7 +51,13 @@ export function pairsView(app) {
     press();
   }
 
-  const columns = () => (app.width(grid, 800) > 620 ? 6 : app.width(grid, 800) > 330 ? 3 : 2);
+  // As the style sheet has them; asked once a width, as asking makes the browser lay out anew.
+  function columns() {
+    const width = app.width(grid, 800);
+    if (across.width !== width)
+      across = { width, n: getComputedStyle(grid).gridTemplateColumns.split(" ").length };
+    return across.n;
+  }
 
   function press() {
     for (const node of grid.querySelectorAll(".pair")) {

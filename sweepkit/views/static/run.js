@@ -60,7 +60,7 @@ export function runView(app) {
       verdict(data),
       h(
         "div",
-        { class: "rbody" },
+        { class: data.traces.length ? "rbody" : "rbody plain" },
         h("div", {}, parameters(data), around(data), margins(data), outputs(data)),
         h("div", {}, traces(data)),
         h("div", {}, texts(data), facts(data)),
@@ -109,7 +109,9 @@ export function runView(app) {
     const broken = data.margins.filter((m) => !m.holds).map((m) => m.name);
     let text =
       data.outcome === "pass"
-        ? "all requirements hold"
+        ? app.meta.levers.length
+          ? "all requirements hold"
+          : "no requirement says whether it passes"
         : data.outcome === "fail"
           ? `breaks ${broken.join(", ")}`
           : data.outcome === "error"
@@ -120,7 +122,9 @@ export function runView(app) {
     return h(
       "div",
       { class: `verdict is-${data.outcome}` },
-      status(data.outcome, h("b", {}, VERBS[data.outcome])),
+      data.outcome === "pass" && !app.meta.levers.length
+        ? h("b", {}, "finished")
+        : status(data.outcome, h("b", {}, VERBS[data.outcome])),
       h("span", { class: "s muted", title: text }, short(text, 64)),
     );
   }
@@ -297,6 +301,8 @@ export function runView(app) {
     const inner = app.width(el, 350) - 32,
       room = Math.max(200, Math.min(560, (inner > 560 ? (inner - 24) / 2 : inner) - 52));
     return data.traces.map((t) => {
+      const mine = t.lines.find((l) => l.run === data.run),
+        written = Boolean(mine?.x.length);
       const head = h(
         "h3",
         {},
@@ -304,12 +310,11 @@ export function runView(app) {
         h(
           "span",
           { class: "legend-line" },
-          t.lines.length ? [traceKey(data.outcome), "this run"] : null,
-          t.lines.length > 1 ? [traceKey("near"), "nearest passing"] : null,
+          written ? [traceKey(data.outcome), "this run"] : null,
+          written && t.lines.length > 1 ? [traceKey("near"), "nearest passing"] : null,
         ),
       );
-      const mine = t.lines.find((l) => l.run === data.run);
-      if (!mine || !mine.x.length)
+      if (!written)
         return [head, h("p", { class: "note" }, "No trace was written.")];
       return [head, tracePlot(t, data, room)];
     });
@@ -414,6 +419,7 @@ export function runView(app) {
   }
 
   function nearest(data) {
+    if (data.outcome === "pass" && !app.meta.levers.length) return null;
     if (data.outcome === "pass")
       return [h("h3", {}, "Nearest passing run"), h("p", { class: "note" }, "This run passes.")];
     if (!data.nearest)

@@ -1,0 +1,65 @@
+"""Each kind of store keeps the contract of stores."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import pytest
+import xarray as xr
+from zarr.storage import MemoryStore
+
+from sweepkit.stores.zarr import ZarrStore
+from sweepkit.targets import target as target_of
+from tests.contracts import StoreContract
+from tests.stores.conftest import Bucket
+
+
+class TestBucket(StoreContract):
+    @pytest.fixture(autouse=True)
+    def _at(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+
+    @pytest.fixture
+    def target(self) -> ZarrStore:
+        return target_of(self.bucket.url, self.bucket.options)
+
+    @pytest.fixture
+    def other(self) -> ZarrStore:
+        return target_of(self.bucket.url, self.bucket.options)
+
+    def plain(self, target: Any) -> xr.Dataset:
+        opened: xr.Dataset = xr.open_zarr(self.bucket.url, storage_options=self.bucket.options)
+        return opened
+
+
+class TestMemory(StoreContract):
+    @pytest.fixture
+    def place(self) -> str:
+        return f"memory://{secrets.token_hex(8)}.zarr"
+
+    @pytest.fixture
+    def target(self, place: str) -> ZarrStore:
+        return target_of(place)
+
+    @pytest.fixture
+    def other(self, place: str) -> ZarrStore:
+        return target_of(place)
+
+
+class TestStoreObject(StoreContract):
+    @pytest.fixture
+    def place(self) -> MemoryStore:
+        return MemoryStore()
+
+    @pytest.fixture
+    def target(self, place: MemoryStore) -> ZarrStore:
+        return target_of(place)
+
+    @pytest.fixture
+    def other(self, place: MemoryStore) -> ZarrStore:
+        return target_of(place)
+
+    def plain(self, target: Any) -> xr.Dataset:
+        opened: xr.Dataset = xr.open_zarr(target.root.store._store)
+        return opened
