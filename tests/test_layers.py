@@ -32,6 +32,7 @@ FLOOR = {
     "sampling",
     "status",
     "streams",
+    "versioned",
 }
 RUNNING = {
     "amend",
@@ -208,6 +209,7 @@ FOREIGN = {
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "fsspec": {"keyed"},
+    "icechunk": {"stores", "versioned"},
     "joblib": {"executors", "fleet", "member"},
     "param": {"views"},
     "papermill": {"cli"},
@@ -217,7 +219,7 @@ FOREIGN = {
     "threadpoolctl": {"executors", "replay", "worker"},
     "traitlets": {"views"},
     "tqdm": {"views"},
-    "zarr": {"arrays", "keyed", "stores"},
+    "zarr": {"arrays", "keyed", "stores", "versioned"},
 }
 """Other libraries and the modules and folders that may import them."""
 
