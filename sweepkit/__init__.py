@@ -91,6 +91,7 @@ _HOMES = {
     "robustness": "analysis",
     "run": "workbench",
     "runs": "reading",
+    "snapshots": "versioned",
     "safe_box": "analysis",
     "scenario": "parameters",
     "share": "share",
@@ -215,6 +216,7 @@ if TYPE_CHECKING:
     from sweepkit.training import training_set as training_set
     from sweepkit.vectorized import Vectorized as Vectorized
     from sweepkit.vectorized import vectorized as vectorized
+    from sweepkit.versioned import snapshots as snapshots
     from sweepkit.views.ecdf import ecdf as ecdf
     from sweepkit.views.explorer import explore as explore
     from sweepkit.views.failure_map import failure_map as failure_map

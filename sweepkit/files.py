@@ -167,7 +167,7 @@ def copy_tree(source: Place, target: Place) -> None:
             (key, target.joinpath(key.removeprefix(f"{source.key}/")).key)
             for key in source.store.keys_below(source.key)
         ]
-        for last in (False, True):  # an array is there with its metadata, and a store with its root
+        for last in (True, False):  # metadata first, by which chunks have a place; the root last
             named = [p for p in pairs if p[1].endswith("/zarr.json") is last and p[1] != root]
             source.store.copy(named)
         source.store.copy([p for p in pairs if p[1] == root])

@@ -27,6 +27,12 @@ class Folder:
         assert isinstance(beside, Path)
         return held(root, beside)
 
+    def look(self) -> None:
+        """What is read is what is there."""
+
+    def publish(self, message: str) -> None:
+        """Each write shows at once."""
+
     def write(self, work: Callable[[], None]) -> None:
         """Do it now."""
         work()

@@ -319,6 +319,7 @@ class Intake:
         pause = 0.0 if slow else max(1.0, 10 * self.store.chunk_seconds * self.blocks.unwritten)
         if now - self._flushed >= max(pause, self._flush_pause, self.store.pause_seconds):
             self.blocks.flush()
+            self.store.publish(f"{self.tally.settled:,} runs of this session")
             account()
             after = time.monotonic()
             self._flush_pause = 10 * (after - now)

@@ -477,6 +477,7 @@ def _raised() -> tuple[type[Exception], ...]:
         ("botocore.exceptions", "ClientError"),
         ("aiohttp", "ClientError"),
         ("obstore.exceptions", "BaseError"),
+        ("icechunk", "IcechunkError"),
     )
     loaded = ((sys.modules.get(module), name) for module, name in names)
     return (OSError, *(getattr(one, name) for one, name in loaded if one is not None))

@@ -244,7 +244,7 @@ def _see_it_gone(root: KeyPath, path: KeyPath, said: dict[str, Any]) -> None:
 
 
 def _kept_here(said: dict[str, Any]) -> bool:
-    """Whether this process still gives the signs; it may have ended without a word."""
+    """Whether this process still gives signs; it may have ended without having said so."""
     return any(one.name == _title(said) for one in threading.enumerate())
 
 

@@ -171,16 +171,22 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def where(given: Given, storage_options: Mapping[str, Any] | None = None) -> Where:
+def where(
+    given: Given,
+    storage_options: Mapping[str, Any] | None = None,
+    snapshot: str | None = None,
+) -> Where:
     """The place that a person means.
 
     Parameters
     ----------
     given : path, str or Zarr store
-        A folder; a URL such as "s3://bucket/a.zarr" or "memory://a.zarr"; the path of a zip; or
-        a store object of zarr.
+        A folder; a URL such as "s3://bucket/a.zarr" or "memory://a.zarr"; the path of a zip, or of
+        an Icechunk repository, which ends in ".icechunk"; or a store object of zarr.
     storage_options : mapping, optional
         For the file system of a URL: endpoint, credentials and the like.
+    snapshot : str, optional
+        A version of an Icechunk repository; by default the last one.
 
     Raises
     ------
@@ -195,6 +201,12 @@ def where(given: Given, storage_options: Mapping[str, Any] | None = None) -> Whe
             "{'endpoint_url': 'http://127.0.0.1:9000'}"
         )
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    versioned = text is not None and text.rstrip("/").endswith(".icechunk") and not is_url(text)
+    if snapshot is not None and not versioned:
+        raise ValueError(
+            f"snapshot={snapshot!r} is for Icechunk repositories, whose folder ends in .icechunk; "
+            f"{text or type(given).__name__!r} keeps no versions"
+        )
     if isinstance(text, bytes):
         text = os.fsdecode(text)
     if text is not None and is_url(text) and not text.startswith("file://"):
@@ -209,6 +221,10 @@ def where(given: Given, storage_options: Mapping[str, Any] | None = None) -> Whe
         )
     if text is not None:
         text = text.removeprefix("file://")
+        if versioned:
+            from sweepkit.versioned import of_icechunk
+
+            return of_icechunk(text, snapshot)
         if text.endswith(".zip") and os.path.isfile(text):
             from sweepkit.keyed import of_zip
 

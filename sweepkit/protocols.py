@@ -216,6 +216,12 @@ class Ground(Protocol):
     def hold(self, root: Place, beside: Place) -> AbstractContextManager[None]:
         """Be the only writer; raises StoreBusyError or UnwritableError as a store does."""
 
+    def look(self) -> None:
+        """See what is there now, unless it is being written here."""
+
+    def publish(self, message: str) -> None:
+        """Show readers what was written, where not each write shows at once."""
+
     def write(self, work: Callable[[], None]) -> None:
         """Do a write, now or soon; what is given to it must not be changed before it is settled.
 
@@ -354,6 +360,13 @@ class Store(Protocol):
 
     def damaged_metadata(self) -> dict[str, str]:
         """Variables whose metadata are not as committed, each with what is wrong with it."""
+
+    def publish(self, message: str) -> None:
+        """Show readers what was written, where not each write shows at once.
+
+        Stores that keep versions make one, with the message; a layout that is committed, and what
+        was written when the store is let go, are shown without being asked for.
+        """
 
     # --- beside the sweep ---
 

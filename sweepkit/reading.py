@@ -65,6 +65,7 @@ def open(
     chunks: Any = None,
     stages: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    snapshot: str | None = None,
 ) -> xr.Dataset:
     """Open a store, finished or still being filled, as a lazy Dataset.
 
@@ -85,6 +86,8 @@ def open(
         ``volume`` (share of the parameter space that a run stands for) as coordinates.
     storage_options : mapping, optional
         For the file system of a URL, as fsspec takes them: endpoint, credentials and the like.
+    snapshot : str, optional
+        Of an Icechunk repository a version that is not the last: what :func:`snapshots` lists.
 
     Returns
     -------
@@ -101,7 +104,7 @@ def open(
         lost; a value that is damaged or lost raises it when it is read. (It is a ValueError too.)
         Also if the place cannot be reached.
     """
-    here = _present(where(path, storage_options))
+    here = _present(where(path, storage_options, snapshot))
     if stages:
         from sweepkit.stages import joined
 

@@ -288,6 +288,7 @@ class Session:
         if not self._intake.created:
             self._intake.create((), {})
         self._intake.blocks.close()
+        self.store.publish(f"{self.course.tally.settled:,} runs of this session, its end")
         self._enter(self._end_state)
 
     def _hold(self, task: Task, timeout: Callable[[], float | None] | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from sweepkit.places import Given, KeyPath, is_url, where
 from sweepkit.stores.memory import Memory
@@ -25,6 +25,11 @@ def target(given: Given, storage_options: Mapping[str, Any] | None = None) -> Za
     if isinstance(given, ZarrStore):
         return given
     place = where(given, storage_options)
+    if isinstance(place, KeyPath) and str(place).endswith(".icechunk"):
+        from sweepkit.stores.icechunk import Icechunk
+        from sweepkit.versioned import Versions
+
+        return ZarrStore(place, ground=Icechunk(cast(Versions, place.store._store)))
     if not isinstance(place, KeyPath):
         return ZarrStore(place, ground=Packed() if place.endswith(".zip") else None)
     if place.store.read_only:

@@ -38,6 +38,7 @@ FLOOR = {
     "streams",
     "typed",
     "union",
+    "versioned",
 }
 RUNNING = {
     "agreement",
@@ -249,6 +250,7 @@ FOREIGN = {
     "filelock": {"lock"},
     "google_crc32c": {"parcels"},
     "fsspec": {"keyed"},
+    "icechunk": {"stores", "versioned"},
     "joblib": {"executors", "fleet", "member"},
     "numcodecs": {"parcels"},
     "param": {"views"},
@@ -262,7 +264,7 @@ FOREIGN = {
     "threadpoolctl": {"executors", "futures", "replay", "worker"},
     "traitlets": {"views"},
     "tqdm": {"views"},
-    "zarr": {"arrays", "keyed", "stores"},
+    "zarr": {"arrays", "keyed", "stores", "versioned"},
 }
 """Other libraries and the modules and folders that may import them."""
 

@@ -39,6 +39,12 @@ class Memory:
             finally:
                 self._apart.leave()
 
+    def look(self) -> None:
+        """What is read is what is there."""
+
+    def publish(self, message: str) -> None:
+        """Each write shows at once."""
+
     def write(self, work: Callable[[], None]) -> None:
         """Do it now."""
         work()

@@ -50,6 +50,12 @@ class Objects:
                 self._crew = None
                 self._apart.leave()
 
+    def look(self) -> None:
+        """What is read is what is there."""
+
+    def publish(self, message: str) -> None:
+        """Each write shows at once."""
+
     def write(self, work: Callable[[], None]) -> None:
         """Do it soon.
 

@@ -32,6 +32,12 @@ class Packed:
         self._shown = str(root)
         raise self._refusal()
 
+    def look(self) -> None:
+        """What is read is what is there."""
+
+    def publish(self, message: str) -> None:
+        """Each write shows at once."""
+
     def write(self, work: Callable[[], None]) -> None:
         """Refused."""
         raise self._refusal()

@@ -156,6 +156,7 @@ class ZarrStore:
                 f"{self.path} is a link to {os.readlink(self.root)}, which is not there; remove "
                 "the link or choose another path"
             )
+        self.ground.look()
         self._finish_swap()
         mend_root(self.root, self.beside)
         if (self.root / "zarr.json").exists():
@@ -231,6 +232,12 @@ class ZarrStore:
             replace_file(self.root / "zarr.json", text, durable=True)
         if self.whole is not None:
             self.whole.commit()
+        self.ground.publish("the layout")
+
+    def publish(self, message: str) -> None:
+        """Show readers what was written, where not each write shows at once."""
+        self.ground.settle()
+        self.ground.publish(message)
 
     # --- stages ---
 
@@ -263,6 +270,7 @@ class ZarrStore:
         StoreError
             If it is no sweep, of a newer format, or its root is damaged.
         """
+        self.ground.look()
         mend_root(self.root, self.beside)
         root = read_root(self.root, self.beside)
         own_copy = loads(self.beside / "root.json") == root
@@ -322,6 +330,7 @@ class ZarrStore:
         StoreError
             As :meth:`open`.
         """
+        self.ground.look()
         root = read_root(self.root, self.beside)
         self.attributes = root["attributes"]
         self.arrays.committed(own_arrays(root), peek=True)
@@ -553,6 +562,7 @@ class ZarrStore:
             if self.whole is not None:
                 self._make_room(self.whole)
             swap(fresh, self.root, old)
+            self.ground.publish("the store made anew")
         if is_group(old / STAGES) and not (self.root / STAGES).exists():
             move_tree(old / STAGES, self.root / STAGES)
         if self.whole is not None:

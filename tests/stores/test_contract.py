@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Any
 
+import icechunk
 import pytest
 import xarray as xr
 from zarr.storage import MemoryStore
@@ -62,4 +64,24 @@ class TestStoreObject(StoreContract):
 
     def plain(self, target: Any) -> xr.Dataset:
         opened: xr.Dataset = xr.open_zarr(target.root.store._store)
+        return opened
+
+
+class TestIcechunk(StoreContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> str:
+        return str(tmp_path / "a.icechunk")
+
+    @pytest.fixture
+    def target(self, place: str) -> ZarrStore:
+        return target_of(place)
+
+    @pytest.fixture
+    def other(self, place: str) -> ZarrStore:
+        return target_of(place)
+
+    def plain(self, target: Any) -> xr.Dataset:
+        storage = icechunk.local_filesystem_storage(target.path)
+        session = icechunk.Repository.open(storage).readonly_session(branch="main")
+        opened: xr.Dataset = xr.open_zarr(session.store)
         return opened
