@@ -196,9 +196,11 @@ def check_code(said: Mapping[str, Any], sweep: Sweep) -> None:
     if not told and declared.parts != now.parts and declared.python == now.python:
         told = [f"the digest is {now.digest}, as declared, but those of its parts are not"]
     if told:
+        digests = f"digest {now.digest}", f"digest {declared.digest}"
+        here, there = ("", "") if now.digest == declared.digest else (f" ({d})" for d in digests)
         raise StaleCodeError(
-            f"the code of {sweep.name!r} that is found here (digest {now.digest}) is not the one "
-            f"declared (digest {declared.digest}):\n"
+            f"the code of {sweep.name!r} that is found here{here} is not the one "
+            f"declared{there}:\n"
             + "\n".join(f"  - {one}" for one in told)
             + "\nbring that code back, or take the one that is here with stale='keep'"
         )

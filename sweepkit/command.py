@@ -69,6 +69,15 @@ class Command:
     ok_codes: tuple[int, ...] = (0,)
     keep: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        named = [("keep", one) for one in self.keep]
+        for what, name in [*named, *(("template", one) for one in self.templates or {})]:
+            if not isinstance(name, str) or os.path.isabs(name) or ".." in name.split(os.sep):
+                raise ValueError(
+                    f"{what} {name!r} of a command names nothing within a run's folder; give a "
+                    "path or pattern relative to it"
+                )
+
     @property
     def __name__(self) -> str:
         return os.path.basename(self.program)

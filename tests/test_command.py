@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import sys
@@ -284,6 +285,12 @@ def test_files_are_kept_and_found_by_run(tmp_path: Path, store: str) -> None:
     assert len(sk.artefacts(again)) == 12
 
 
+@pytest.mark.parametrize("pattern", ["../sib.txt", "a/../../b", "/tmp/*.txt"])
+def test_only_files_of_a_runs_own_folder_are_kept(pattern: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"keep {pattern!r} of a command")):
+        sk.command("echo {a}", outputs={"y": sk.from_stdout("(.)")}, keep=["*.png", pattern])
+
+
 def test_changed_programs_files_and_texts_mark_runs_stale_by_name(
     tmp_path: Path, store: str
 ) -> None:
@@ -357,7 +364,7 @@ def test_what_is_wrong_with_a_command_is_told_before_the_first_run(tmp_path: Pat
         sk.from_stdout("(a)(b)")
     with pytest.raises(ValueError, match="is no regular expression"):
         sk.from_stdout("(a")
-    with pytest.raises(ValueError, match="is no file within the run's folder"):
+    with pytest.raises(ValueError, match="names nothing within a run's folder"):
         sk.command("echo", outputs=outputs, templates={"../x": "a"})
 
 
