@@ -205,10 +205,11 @@ def receipt(store: Given, *, storage_options: Mapping[str, Any] | None = None) -
         If there is no sweep.
     """
     target = target_of(store, storage_options)
-    target.peek()
     runs = pending = 0
-    for box in map(target.layout.box, range(target.layout.n_blocks)):
-        status = target.read("status", box)
-        pending += int((status == Status.PENDING).sum())
-        runs += int((status != Status.SKIPPED).sum())
+    for part in (target, *map(target.stage, target.stages)):
+        part.peek()
+        for box in map(part.layout.box, range(part.layout.n_blocks)):
+            status = part.read("status", box)
+            pending += int((status == Status.PENDING).sum())
+            runs += int((status != Status.SKIPPED).sum())
     return receipt_of(target, runs=runs, pending=pending)

@@ -207,8 +207,17 @@ class Receipt:
 
     @property
     def left(self) -> str:
-        """Why the last session left runs pending; empty if none are, or it did not say."""
-        return str(self.records[-1].get("left", "")) if self.records and self.pending else ""
+        """Why runs are pending, by the last session of the grid and of each refinement.
+
+        Empty if none are, or no session said it.
+        """
+        last = {int(one.get("stage", 0)): one.get("left", "") for one in self.records}
+        told = [(stage, text) for stage, text in sorted(last.items()) if text]
+        if not self.pending or not told:
+            return ""
+        if len(last) == 1:
+            return str(told[0][1])
+        return "; ".join(f"{f'stage {stage}' if stage else 'grid'}: {text}" for stage, text in told)
 
     @property
     def sessions(self) -> pd.DataFrame:

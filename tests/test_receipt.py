@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sweepkit as sk
@@ -52,6 +53,24 @@ def test_a_receipt_adds_up_what_sessions_took(store: str) -> None:
     assert sessions["state"].tolist() == ["done", "done"]
     assert sessions.index.tolist() == [1, 2]
     assert (sessions["ended"] >= sessions["began"]).all()
+
+
+def test_what_is_left_is_told_of_the_grid_and_of_its_refinements(store: str) -> None:
+    def slow(a: float) -> float:
+        time.sleep(0.01)
+        return a
+
+    sweep = sk.Sweep(slow, sk.grid(a=np.linspace(0, 1, 40)), requirements=["result > 0.5"])
+    ds = sk.run(sweep, store, request=sk.Request(budget=0.15), **OPTIONS)
+    left = int((ds["status"] == 0).sum())
+    assert 0 < left < 40
+    points = sk.grid(sk.paired({"a": np.linspace(0.4, 0.6, 30).tolist()}, dim="point"))
+    ds = sk.refine(sweep, store, points, request=sk.Request(budget=0.15), **OPTIONS)
+    receipt = sk.receipt(store)
+    assert (receipt.runs, receipt.pending) == (70, int((ds["status"] == 0).sum()))
+    assert receipt.left.startswith(f"grid: {left} runs: ")
+    assert f"; stage 1: {receipt.pending - left} runs: " in receipt.left
+    assert f"so far: {70 - receipt.pending} of 70" in repr(receipt)
 
 
 def test_results_thrown_away_for_a_rerun_are_wasted(store: str) -> None:
