@@ -242,6 +242,7 @@ class Session:
         paused = self.course.pausing and not self.course.stop_wishes
         if self.course.pause(paused):
             self._enter("paused" if paused else "running")
+            self._account(self.course.going, at_once=True)
         held = getattr(self.executor, "holding", self.executor.workers)
         self.course.meter.hold(0 if self.course.waiting else using if paused else held)
         if paused:
