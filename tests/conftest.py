@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,17 @@ ROOT = Path(__file__).parents[1]
 
 EXHAUSTIVE = os.environ.get("SWEEPKIT_EXHAUSTIVE") == "1"
 """Whether long forms try everything, which takes hours, and not a sample of some minutes."""
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Who interrupts is heard in every test: none leaves other handlers of signals."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    left = {one: signal.getsignal(one) for one in before}
+    for one, handler in before.items():
+        signal.signal(one, handler)
+    assert left == before
 
 
 @pytest.fixture
