@@ -141,7 +141,8 @@ class Surroundings:
         ]
         end = time.monotonic() + ENDING
         for one in new:
-            one.join(max(end - time.monotonic(), 0.0))
+            with contextlib.suppress(RuntimeError):  # another thread is just starting it
+                one.join(max(end - time.monotonic(), 0.0))
         return [one for one in new if one.is_alive()]
 
     def told(self) -> tuple[str, ...]:
