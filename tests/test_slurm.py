@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,9 @@ from tests.conftest import ROOT
 from tests.slurm import Slurm, slurm, slurm_or_skip
 
 dask = pytest.importorskip("dask", reason="needs 'sweepkit[queue]'")
+usual = signal.getsignal(signal.SIGINT)
 jobqueue = pytest.importorskip("dask_jobqueue", reason="needs 'sweepkit[queue]'")
+leaving = signal.signal(signal.SIGINT, usual)  # importing it makes an interrupt leave Python
 
 LIMIT = 120.0
 """Seconds after which what a test waits for does not come."""
@@ -243,3 +246,20 @@ def test_a_cluster_that_nobody_asked_for_workers_is_refused(queue: Slurm, tmp_pa
     sweep = sk.Sweep(noisy, sk.grid(a=range(10)))
     with pytest.raises(ValueError, match=r"SLURMCluster without workers; say how many with"):
         sk.run(sweep, tmp_path / "s.zarr", executor=executor(queue, workers=None), progress=False)
+
+
+def test_an_interrupt_stops_the_sweep_and_not_python_once_it_is_imported(store: str) -> None:
+    def interrupted(a: int) -> int:
+        if a == 7:
+            signal.raise_signal(signal.SIGINT)
+        return a
+
+    sweep = sk.Sweep(interrupted, sk.grid(a=range(20)))
+    before = signal.signal(signal.SIGINT, leaving)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sk.run(sweep, store, backend="sequential", progress=False)
+        assert signal.getsignal(signal.SIGINT) is leaving
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert 0 < int((sk.open(store)["status"] == 1).sum()) < 20
