@@ -2,7 +2,8 @@
 
 :class:`Cost` is the mean of all runs. :class:`Costs` tells runs apart by their parameters: a
 Bayesian linear regression of the log of a run's duration. It keeps some of the runs seen, says how
-sure it is, and is unsure where nothing has run.
+sure it is, and is unsure where nothing has run. A declared cost gives the shape, what runs took
+its level; beyond the values seen no trend is drawn out, only doubt grows.
 """
 
 from __future__ import annotations
@@ -28,12 +29,18 @@ MOST_CATEGORIES = 32
 SHRINKAGE = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Prior precisions of the weights, relative to the noise, of which the likeliest is taken; but
 none far above the number of runs seen: so few cannot tell that a parameter does not matter."""
+SURE = 3.0
+"""By how much the log of the evidence must speak for a trend in what a declared cost leaves."""
 PRIOR_RUNS = 3.0
 DECLARED_RUNS = 10.0
 PRIOR_SPREAD = 0.3
 """The relative spread of equal runs that is assumed before any is seen, as if of so many runs; of
 more if a cost is declared."""
 MOST_SPREAD = 2.0
+BEYOND = 0.2
+"""The spread of the log of a cost for each spread of a parameter beyond its values seen."""
+MOST_BEYOND = 1.5
+MOST_FACTOR = 1e4
 MOST_LOG = 46.0
 """A run that is expected to take longer, by the log of its seconds, is taken to take this."""
 MOST_KEPT = 1024
@@ -98,15 +105,17 @@ class Cost:
     def remaining(self, runs: int, workers: int) -> tuple[float, float, float]:
         """Wall time for more runs as (expected, low, high), in seconds; NaN while unknown.
 
-        Low and high are two standard errors of the sum of ``runs`` durations, as if they were
-        drawn like those seen, and half as much again as the mean itself is uncertain.
+        Low and high are as many times less and more: by two standard errors of the sum of
+        ``runs`` durations, as if they were drawn like those seen, and by what the mean itself is
+        uncertain.
         """
         if not self.count:
             return math.nan, math.nan, math.nan
         work = self.mean * runs
         spread = self.spread if self.count > 1 else self.mean
         error = 2 * spread * math.sqrt(runs + runs**2 / self.count)
-        low, high = max(work - error, 0.0), work + error
+        factor = 1 + error / work if work > 0 else 1.0
+        low, high = work / factor, work * factor
         tail = self.longest if runs else 0.0
         return work / workers, low / workers, high / workers + tail * (1 - 1 / workers)
 
@@ -125,11 +134,14 @@ class Features:
         For each feature of one parameter its dim and its number at each position, shape (n,).
     pairs : tuple of (int, int)
         Which of the linear ones are multiplied.
+    places : tuple of int
+        For each single feature the linear one of the same parameter; -1 for a category.
     """
 
     grid: Grid
     singles: tuple[tuple[str, Array], ...]
     pairs: tuple[tuple[int, int], ...]
+    places: tuple[int, ...]
 
     @classmethod
     def of(cls, grid: Grid) -> Features:
@@ -137,6 +149,8 @@ class Features:
         singles: list[tuple[str, Array]] = []
         linear: list[int] = []
         curved: list[tuple[str, Array]] = []
+        places: list[int] = []
+        bases: list[int] = []
         for one in grid.parameters:
             if one.role == "replicate" or one.values.ndim > 1 or one.size < 2:
                 continue
@@ -145,16 +159,45 @@ class Features:
                 if base is None:
                     continue
                 linear.append(len(singles))
+                places.append(len(singles))
                 singles.append((one.dim, base))
                 square = _spread(base**2)
                 if len(np.unique(base)) > 2 and square is not None:
                     curved.append((one.dim, square))
+                    bases.append(linear[-1])
             else:
                 singles += [(one.dim, column) for column in _categories(one)]
+                places += [-1] * (len(singles) - len(places))
+        places = (places + bases)[:MOST_FEATURES]
         singles = (singles + curved)[:MOST_FEATURES]
         linear = [at for at in linear if at < len(singles)]
         pairs = [(a, b) for i, a in enumerate(linear) for b in linear[i + 1 :]]
-        return cls(grid, tuple(singles), tuple(pairs[: MOST_FEATURES - len(singles)]))
+        few = tuple(pairs[: MOST_FEATURES - len(singles)])
+        return cls(grid, tuple(singles), few, tuple(places))
+
+    def within(self, runs: NDArray[np.int64]) -> Features:
+        """The same, but of a value beyond those of some runs what is told of the nearest of them.
+
+        Without runs, or where they span all values, these features themselves.
+        """
+        if not len(runs) or not self.singles:
+            return self
+        index, nearest = self.grid.index(runs), {}
+        for at in sorted({place for place in self.places if place >= 0}):
+            dim, column = self.singles[at]
+            seen = np.unique(index[dim])
+            least, most = seen[np.argmin(column[seen])], seen[np.argmax(column[seen])]
+            positions = np.arange(len(column))
+            positions[column < column[least]] = least
+            positions[column > column[most]] = most
+            nearest[at] = positions
+        if all((n == np.arange(len(n))).all() for n in nearest.values()):
+            return self
+        singles = tuple(
+            (dim, column if place < 0 else column[nearest[place]])
+            for (dim, column), place in zip(self.singles, self.places, strict=True)
+        )
+        return replace(self, singles=singles)
 
     @property
     def count(self) -> int:
@@ -210,12 +253,17 @@ class Total:
     ----------
     seconds : float
         Expected sum of the runs' costs.
-    error : float
-        Half width of its 95 % interval.
+    factor : float
+        Its 95 % interval is from so many times less to so many times more.
     """
 
     seconds: float
-    error: float
+    factor: float
+
+    @property
+    def error(self) -> float:
+        """How far above the sum its 95 % interval reaches, in seconds."""
+        return self.seconds * (self.factor - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +280,10 @@ class _Fit:
     """Mean cost of runs of which the regression of the log tells 1."""
     count: int
     """Runs that had been learnt from."""
+    reach: Features | None = None
+    """Features that go no further than the runs learnt from."""
+    trend: Array | None = None
+    """Slopes along the linear features as hardly shrunk: what may go on beyond these runs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +294,7 @@ class Costs:
     ----------
     features : Features
     declared : float or callable, optional
-        What was said of the cost; then what is learnt is how reality differs from it.
+        What was said of the cost; then what is learnt is by which factor reality differs from it.
     count : int
         Runs learnt from.
     kept : array of int, shape (k,)
@@ -264,7 +316,7 @@ class Costs:
         """What is known before any run has finished."""
         features = Features.of(grid)
         if callable(declared):  # the function carries the shape: what is learnt is a factor
-            features = replace(features, singles=(), pairs=())
+            features = replace(features, singles=(), pairs=(), places=())
         return cls(features, declared)
 
     @property
@@ -320,18 +372,50 @@ class Costs:
         if len(usual):
             ratio = float(self.seconds.sum() / usual.sum())
             lift = (runs * lift + len(usual) * ratio) / (runs + len(usual))
-        return replace(fit, lift=lift, count=self.count)
+        reach = self.features.within(self.kept)
+        trend = _trend(x[:, self._linear], clipped)
+        return replace(fit, lift=lift, count=self.count, reach=reach, trend=trend)
+
+    @property
+    def _linear(self) -> list[int]:
+        """Columns of the features that are linear."""
+        return [1 + at for at, place in enumerate(self.features.places) if at == place]
 
     @property
     def noise(self) -> float:
         """Relative spread of a run's cost around what its parameters tell."""
         return math.sqrt(min(self._fit.noise, MOST_SPREAD**2)) if self.known else math.nan
 
-    def _log(self, runs: NDArray[np.int64]) -> tuple[Array, Array, Array]:
-        """Mean of the log of the cost, its variance for the weights' sake, and the features."""
-        fit, x = self._fit, self.features(runs)
-        mean = np.minimum(x @ fit.weights + self._offset(runs), MOST_LOG)
-        return mean, ((x @ fit.factor) ** 2).sum(axis=1), x
+    @property
+    def share(self) -> float:
+        """What runs took as a share of what was declared of them; NaN without either."""
+        if self.declared is None or not self.count:
+            return math.nan
+        told = self.offsets + PRIOR_SPREAD**2 / 2
+        return math.exp(float(np.median(np.log(self.seconds) - told)))
+
+    def _log(self, runs: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Mean of the log of the cost, and the features that it is told from."""
+        fit = self._fit
+        x = (fit.reach or self.features)(runs)
+        return np.minimum(x @ fit.weights + self._offset(runs), MOST_LOG), x
+
+    def _beyond(self, runs: NDArray[np.int64], x: Array) -> Array:
+        """Spread of the log of the cost for the sake of what lies beyond the values seen.
+
+        There a trend may go on or end: it is taken for a spread, not for what is expected.
+        """
+        fit = self._fit
+        if fit.reach is None or fit.trend is None or fit.reach is self.features:
+            return np.zeros(len(runs))
+        step = self.features(runs) - x
+        linear = step[:, self._linear]
+        variance: Array = (
+            (linear @ fit.trend) ** 2
+            + fit.noise * ((step @ fit.factor) ** 2).sum(axis=1)
+            + BEYOND**2 * (linear**2).sum(axis=1)
+        )
+        return np.sqrt(np.minimum(variance, MOST_BEYOND**2))
 
     def expected(self, runs: NDArray[np.int64]) -> Array:
         """Expected seconds of some runs, shape (n,); NaN while nothing is known."""
@@ -348,8 +432,9 @@ class Costs:
         quantile = _quantile(self._fit.freedom, level)
         parts = []
         for part in _chunks(runs):
-            mean, variance, _ = self._log(part)
-            spread = np.sqrt(self._fit.noise * (1 + variance))
+            mean, x = self._log(part)
+            variance = ((x @ self._fit.factor) ** 2).sum(axis=1)
+            spread = np.sqrt(self._fit.noise * (1 + variance) + self._beyond(part, x) ** 2)
             parts.append(np.exp(np.minimum(mean + quantile * spread, 700.0)))
         return np.concatenate(parts or [np.zeros(0)])
 
@@ -359,16 +444,21 @@ class Costs:
             return Total(math.nan, math.nan)
         fit = self._fit
         noise = min(fit.noise, MOST_SPREAD**2)
-        seconds, own, slope = 0.0, 0.0, np.zeros(self.features.count)
+        seconds, own, beyond, slope = 0.0, 0.0, 0.0, np.zeros(self.features.count)
         for part in _chunks(runs):
-            mean, _, x = self._log(part)
+            mean, x = self._log(part)
             each = fit.lift * np.exp(mean)
             seconds += float(each.sum())
             own += float((each**2).sum()) * math.expm1(noise)
+            beyond += float(each @ self._beyond(part, x))
             slope += each @ x
-        shared = float(((slope @ fit.factor) ** 2).sum()) * noise
+        if not seconds:
+            return Total(0.0, 1.0)
+        shared = float(((slope @ fit.factor) ** 2).sum()) * noise + beyond**2
         level = seconds**2 * noise**2 / (2 * fit.freedom)  # the noise itself is uncertain, too
-        return Total(seconds, _quantile(fit.freedom, 0.975) * math.sqrt(own + shared + level))
+        spread = math.sqrt(own + shared + level) / seconds
+        reach = _quantile(fit.freedom, 0.975) * spread
+        return Total(seconds, math.exp(min(reach, math.log(MOST_FACTOR))))
 
     def varies(self, runs: NDArray[np.int64]) -> bool:
         """Whether some runs are known to cost more than others."""
@@ -383,10 +473,12 @@ def _regression(x: Array, y: Array, *, told: bool) -> _Fit:
 
     The weights' prior is normal, that of the noise inverse gamma, so that the predictive
     distribution is Student's; see C. Bishop, Pattern Recognition and Machine Learning (2006),
-    sections 3.3 and 3.5.
+    sections 3.3 and 3.5. A declared cost that no run has been seen of is trusted; once one has,
+    its level is free, as a level that is held would be made up for by a trend.
     """
     gram, target, squares = x.T @ x, x.T @ y, float(y @ y)
-    constant, before = (4.0, DECLARED_RUNS) if told else (1e-4, PRIOR_RUNS)
+    constant = 4.0 if told and not len(y) else 1e-4
+    before = DECLARED_RUNS if told else PRIOR_RUNS
     shape = (before + len(y)) / 2
     best: tuple[float, _Fit] | None = None
     for precision in reversed([one for one in SHRINKAGE if told or one <= 1 + len(y)]):
@@ -401,11 +493,32 @@ def _regression(x: Array, y: Array, *, told: bool) -> _Fit:
             - float(np.log(np.diag(lower)).sum())
             - shape * math.log(scale)
         )
-        if best is None or evidence > best[0] + 1e-9:
+        if best is None:
+            least = evidence + (SURE if told else 0.0)
+        if best is None or evidence > max(best[0] + 1e-9, least):
             factor = np.linalg.inv(lower).T
             best = evidence, _Fit(factor @ half, factor, scale / shape, 2 * shape, 1.0, 0)
     assert best is not None  # there are precisions
     return best[1]
+
+
+def _trend(x: Array, y: Array) -> Array:
+    """Slopes of y over linear features, shrunk only as far as the scatter around them hides them.
+
+    Those of the regression are told under the spread that is assumed of equal runs, which hides
+    a trend over a narrow range.
+    """
+    n, count = x.shape
+    if not n or not count:
+        return np.zeros(count)
+    apart, level = x - x.mean(axis=0), y - y.mean()
+    gram, target = apart.T @ apart, apart.T @ level
+    scatter = PRIOR_SPREAD**2
+    if n > count + 1:
+        left = level - apart @ np.linalg.solve(gram + 1e-9 * np.eye(count), target)
+        scatter = max(float(left @ left) / (n - count - 1), 1e-9)
+    made: Array = np.linalg.solve(gram + scatter * np.eye(count), target)
+    return made
 
 
 def _step(count: int) -> int:

@@ -29,6 +29,8 @@ DISPATCH = 1e-5
 MOST_WORKERS = 100_000
 DRAWS = 12
 MOST_LOOKED_AT = 4096
+MOST_SHARE = 0.5
+"""Errors up to this share are told as ± a share: below and above they are about the same."""
 Array = NDArray[np.float64]
 
 
@@ -56,9 +58,11 @@ class Plan:
         Whether their results are in the store, so that they count as done.
     source : str
         What costs are known from.
+    assumed : bool
+        Whether no run has been seen, so that how far costs are off from those declared is assumed.
     cost, cost_error : float
-        Mean seconds of a pending run, and the half width of its 95 % interval; of any run of the
-        grid where none is pending.
+        Mean seconds of a pending run, and how far above it its 95 % interval reaches; of any run
+        of the grid where none is pending. Below it the interval reaches by the same factor.
     cost_low, cost_high : float
         Seconds between which 90 % of these runs lie.
     compute, compute_low, compute_high : float
@@ -114,6 +118,7 @@ class Plan:
     fit: int | None = None
     left: int | None = None
     left_runs: NDArray[np.int64] | None = field(default=None, repr=False)
+    assumed: bool = False
     order: Sequence[tuple[str, int, float]] = field(default=(), repr=False)
     """What is run when: words, runs and core-seconds of each part."""
     grid: Grid | None = field(default=None, repr=False)
@@ -136,7 +141,10 @@ class Plan:
 
     def _facts(self, workers: str) -> tuple[Fact, ...]:
         spread = f"{_range(time_text, self.cost_low, self.cost_high)}, 90 % of runs"
-        error = f" ± {self.cost_error / self.cost:.0%}" if self.cost_error > 0 else ""
+        error = _error_text(self.cost_error / self.cost) if self.cost_error > 0 else ""
+        if self.assumed:
+            spread = f"declared;{error} assumed until runs are seen"
+            error = ""
         per_worker = f"{bytes_text(self.worker_memory)} per worker"
         return (
             Fact("Cost per run", time_text(self.cost) + error, spread),
@@ -209,6 +217,11 @@ class Plan:
         return self._card().html()
 
 
+def _error_text(share: float) -> str:
+    """How far off a number may be, as a share of it while that is small, else as a factor."""
+    return f" ± {share:.0%}" if share <= MOST_SHARE else f" within a factor of {1 + share:.2g}"
+
+
 def _range(text: Callable[[float], str], low: float, high: float) -> str:
     return range_text(text(low), text(high))
 
@@ -222,8 +235,8 @@ class _Work:
     seconds: Array
     bounds: Array
     noise: float
-    error: float
-    """Half width of the 95 % interval of the total, as a share of it."""
+    factor: float
+    """The 95 % interval of the total is from so many times less to so many times more."""
     scale: float
     """Runs that each row stands for."""
 
@@ -266,8 +279,8 @@ class _Work:
         low, start, high = START
         return (
             float(np.mean(walls)) + start,
-            min(walls) * max(1 - self.error, 0.0) + low,
-            max(walls) * (1 + self.error) + high,
+            min(walls) / self.factor + low,
+            max(walls) * self.factor + high,
         )
 
     def fitting(self, workers: int, until: float) -> NDArray[np.bool_]:
@@ -332,16 +345,15 @@ def forecast(
     seconds, bounds = costs.expected(seen.runs), costs.bound(seen.runs)
     total = costs.total(seen.runs)
     scale = seen.pending / len(seen.runs) if len(seen.runs) and not seen.exact else 1.0
-    error = total.error / total.seconds if total.seconds > 0 else math.nan
     places = np.searchsorted(seen.runs, seen.lead)
     coarse = places[np.isin(seen.lead, seen.runs)] if seen.exact else np.zeros(0, dtype=np.int64)
-    work = _Work(coarse, seconds, bounds, costs.noise, error, scale)
+    work = _Work(coarse, seconds, bounds, costs.noise, total.factor, scale)
     known = costs.known and len(seconds) > 0
     wall = work.wall(workers) if known else _nothing(seen)
     compute = total.seconds * scale if known else _nothing(seen)[0]
     low, high = _spread(seconds, costs.noise) if known else _nothing(seen)[:2]
     each = compute / seen.pending if seen.pending else math.nan
-    each_error = error * each if known else math.nan
+    each_error = (total.factor - 1) * each if known else math.nan
     if not seen.pending and costs.known:  # what they took tells what more of them would
         each, each_error, low, high = _of_any(seen)
     memory = driver_memory + workers * worker_memory + _open_memory(seen, workers)
@@ -355,13 +367,14 @@ def forecast(
         pilot=pilot,
         kept=kept,
         source=source,
+        assumed=costs.known and not costs.count,
         cost=each,
         cost_error=each_error,
         cost_low=low,
         cost_high=high,
         compute=compute,
-        compute_low=compute * max(1 - error, 0.0) if known else compute,
-        compute_high=compute * (1 + error) if known else compute,
+        compute_low=compute / total.factor if known else compute,
+        compute_high=compute * total.factor if known else compute,
         wall=wall[0],
         wall_low=wall[1],
         wall_high=wall[2],

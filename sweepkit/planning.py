@@ -29,6 +29,8 @@ __all__ = ["plan", "receipt"]
 
 PILOT_RUNS = 16
 """Runs from which costs are first learnt."""
+OFF = 0.4
+"""By how much the log of costs is off what was declared, if a plan is to say so."""
 
 
 def plan(
@@ -47,8 +49,8 @@ def plan(
 ) -> Plan:
     """What running a sweep will take, known before it is paid for.
 
-    Costs are those declared, else they are learnt from finished runs: of the store, and of a
-    pilot of a few runs that lie far apart.
+    Costs are learnt from finished runs: of the store, and of a pilot of a few runs that lie far
+    apart. If costs are declared, these tell how runs compare, and finished runs the level.
 
     Parameters
     ----------
@@ -181,7 +183,11 @@ def _source(sweep: Sweep, seen: Survey) -> str:
     runs = f"learnt from {seen.costs.count:,} runs" if seen.costs.count else ""
     if sweep.cost is None:
         return runs or "not known: nothing has run, and none is declared"
-    return f"declared, and {runs}" if runs else "declared"
+    if not runs:
+        return "declared"
+    share = seen.costs.share
+    off = f", which took {share:.2g} times what was declared" if abs(math.log(share)) > OFF else ""
+    return f"declared, and {runs}{off}"
 
 
 def receipt(store: Given, *, storage_options: Mapping[str, Any] | None = None) -> Receipt:

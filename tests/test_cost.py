@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,82 @@ def test_a_cost_that_does_not_fit_is_refused_when_it_is_declared(
 
     with pytest.raises(error, match=match):
         sk.Sweep(simulate, GRID, cost=cost)
+
+
+# --- an axis of which only the beginning has run ---
+
+AXIS = sk.grid(a=[float(i) for i in range(112)])
+TRUE = {
+    "constant": lambda a: 0.2 + 0 * a,
+    "linear": lambda a: 0.02 * (a + 1),
+    "exponential": lambda a: 0.2 * np.exp(a / 37),
+}
+
+
+def begun(shape: str, declared: Any, count: int) -> tuple[Costs, Any, Any]:
+    """What is known of an axis once its first runs have finished, the other runs, their sum."""
+    scatter = np.exp(0.02 * np.random.default_rng(count).standard_normal(AXIS.size))
+    seconds = TRUE[shape](np.arange(float(AXIS.size))) * scatter
+    costs = Costs.of(AXIS, declared).after(np.arange(count), seconds[:count])
+    return costs, np.arange(count, AXIS.size), seconds[count:].sum()
+
+
+@pytest.mark.parametrize("declared", [None, 0.0002, 0.2, 200.0])
+@pytest.mark.parametrize("shape", sorted(TRUE))
+def test_a_range_holds_the_truth_however_wrong_the_declared_level(
+    shape: str, declared: float | None
+) -> None:
+    for count in (8, 12, 20, 40):
+        costs, rest, true = begun(shape, declared, count)
+        total = costs.total(rest)
+        assert total.seconds / total.factor < true < total.seconds * total.factor
+
+
+@pytest.mark.parametrize("declared", [None, 0.0002, 0.2, 200.0])
+def test_more_runs_make_a_total_no_worse(declared: float | None) -> None:
+    for shape in TRUE:
+        off = []
+        for count in (4, 8, 12, 20, 40):
+            costs, rest, true = begun(shape, declared, count)
+            off.append(abs(math.log(costs.total(rest).seconds / true)))
+        assert all(later < before + 0.1 for before, later in pairwise(off))
+        assert shape != "constant" or max(off) < 0.1
+
+
+@pytest.mark.parametrize("wrong", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("shape", sorted(TRUE))
+def test_a_declared_shape_holds_beyond_what_has_run_at_the_level_measured(
+    shape: str, wrong: float
+) -> None:
+    for count in (1, 4, 40):
+        costs, rest, true = begun(shape, lambda a: wrong * TRUE[shape](a), count)
+        total = costs.total(rest)
+        assert total.seconds == pytest.approx(true, rel=0.15)
+        assert total.seconds / total.factor < true < total.seconds * total.factor
+
+
+@pytest.mark.parametrize("declared", [None, 200.0])
+def test_beyond_the_values_seen_costs_stay_and_doubt_grows(declared: float | None) -> None:
+    costs, rest, _ = begun("exponential", declared, 40)
+    seen = costs.expected(np.arange(40))
+    assert (costs.expected(rest) <= 1.001 * seen.max()).all()
+    doubt = costs.bound(rest) / costs.expected(rest)
+    assert (np.diff(doubt) >= -1e-9).all()
+    assert doubt[-1] > 2 * doubt[0]
+
+
+@pytest.mark.parametrize("shape", sorted(TRUE))
+def test_values_seen_on_both_sides_are_no_beyond(shape: str) -> None:
+    some = np.arange(0, 112, 3)
+    seconds = TRUE[shape](np.arange(112.0))
+    total = Costs.of(AXIS, 50.0).after(some, seconds[some]).total(np.arange(112))
+    assert total.seconds == pytest.approx(seconds.sum(), rel=0.3)
+    assert total.factor < 1.5
+
+
+def test_remaining_time_of_runs_that_scatter_is_never_nothing() -> None:
+    expected, low, high = Cost().after(np.array([0.1, 5.0])).remaining(100, 2)
+    assert 0 < low < expected < high
 
 
 def test_remaining_time_of_equal_runs_is_a_narrow_range() -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,41 @@ def test_declared_costs_make_a_plan_at_once() -> None:
 
 def test_a_cost_in_the_call_counts_instead_of_the_sweeps() -> None:
     assert planned(cost=10).compute == pytest.approx(1200, rel=0.06)
+
+
+@pytest.mark.parametrize("cost", [0.0002, 0.02, 100])
+def test_finished_runs_tell_the_level_of_a_declared_cost(store: str, cost: float) -> None:
+    def simulate(a: float) -> float:
+        time.sleep(0.02)
+        return a
+
+    def sweep(size: int) -> sk.Sweep:
+        return sk.Sweep(simulate, sk.grid(a=[float(i) for i in range(size)]), cost=cost)
+
+    sk.run(sweep(12), store, n_jobs=4, **THREADS)
+    plan = sk.plan(sweep(112), store, pilot=0, n_jobs=1)
+    assert 1 < plan.compute < 4
+    assert 0.1 < plan.compute_low < 2.1 < plan.compute_high < 20
+    assert 0.01 < plan.longest < 0.06
+    assert ("times what was declared" in plan.source) == (cost != 0.02)
+    assert not plan.assumed
+
+
+def test_the_error_of_a_declared_cost_is_said_to_be_assumed() -> None:
+    plan = planned(cost=10)
+    assert plan.assumed
+    assert "declared; ± 41% assumed until runs are seen" in repr(plan)
+
+
+def test_large_errors_are_told_as_a_factor_and_no_bound_is_nothing() -> None:
+    seen = survey(sk.Sweep(napping, GRID), None)
+    took = np.array([0.01, 0.5, 20.0])
+    plan = forecast(
+        "x", replace(seen, costs=seen.costs.after(np.arange(3), took)), path=None, workers=4,
+        pilot=0, kept=False, source="", driver_memory=0.0, worker_memory=0.0,
+    )  # fmt: skip
+    assert "within a factor of" in repr(plan)
+    assert 0 < plan.compute_low < plan.compute < plan.compute_high
 
 
 def test_wall_times_lie_in_their_range(store: str) -> None:
@@ -296,8 +332,6 @@ Costs = Callable[[Any], Any]
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_ranges_of_wall_time_hold_what_happens(noise: float) -> None:
     """A pilot of 16 runs of synthetic costs, then the schedule that its session would make."""
-    from dataclasses import replace
-
     from sweepkit.plan import schedule, spread
 
     inside = 0
