@@ -6,7 +6,7 @@ run one outcome, so a table, a pair, a triple or a box is one ``np.bincount``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -39,6 +39,7 @@ from sweepkit.analysis.outcomes import (
     UnanswerableError,
     declared,
     outcome_of,
+    refinement,
     required_by,
     run_dims,
     unmasked,
@@ -56,6 +57,7 @@ __all__ = [
     "axis_codes",
     "boundary_of",
     "dim_codes",
+    "freed",
     "passed_and_failed",
     "run_coords",
     "spread",
@@ -311,7 +313,7 @@ def table(
         ds=ds,
         dims=dims,
         shape=shape,
-        parameters=coded_parameters(ds, dims, shape),
+        parameters=coded_parameters(ds, dims, shape, refinement(ds)),
         outcome=outcome,
         axes=(),
         requirements=required,
@@ -394,7 +396,7 @@ def _axes(t: Table) -> tuple[Coded | None, ...]:
 
 
 def _stage(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Any:
-    if "stage" not in ds.variables or not set(ds["stage"].dims) <= set(dims):
+    if "stage" not in refinement(ds) or not set(ds["stage"].dims) <= set(dims):
         return None
     array = ds["stage"]
     stage = spread_dims(np.asarray(array.values), tuple(map(str, array.dims)), dims, shape)
@@ -402,7 +404,7 @@ def _stage(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Any
 
 
 def _volume(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Floats | None:
-    if "volume" not in ds.coords or not ds["volume"].dims:
+    if "volume" not in refinement(ds) & set(ds.coords) or not ds["volume"].dims:
         return None
     array = ds["volume"]
     return spread_dims(
@@ -488,21 +490,32 @@ def passed_and_failed(t: Table, errors: Errors = "apart", *, least: int = 1) -> 
     return outcome
 
 
-def run_coords(t: Table, taken: set[str]) -> tuple[tuple[str, ...], dict[str, xr.Variable]]:
-    """The run dims and their coordinates for a result that has names of its own.
+def freed(names: Iterable[str], taken: Collection[str]) -> dict[str, str]:
+    """What names of parameters and dims become in a result that has names of its own.
 
-    A parameter or dim that has one of these names has an underscore more in the result.
+    One that the result needs has an underscore more there (``low`` is ``low_``), so that what is
+    said of a result's columns always holds.
     """
+    given = list(dict.fromkeys(names))
+    found: dict[str, str] = {}
+    for name in given:
+        new = name
+        while new in taken or new in found.values() or (new != name and new in given):
+            new += "_"
+        found[name] = new
+    return found
 
-    def free(name: str) -> str:
-        while name in taken:
-            name += "_"
-        return name
 
-    dims = {d: free(d) for d in t.dims}
-    coords = {
-        free(str(name)): xr.Variable([dims[str(d)] for d in array.dims], array.values, array.attrs)
+def run_coords(t: Table, taken: set[str]) -> tuple[tuple[str, ...], dict[str, xr.Variable]]:
+    """The run dims and their coordinates for a result that has names of its own, `freed`."""
+    there = {
+        str(name): array
         for name, array in t.ds.coords.items()
         if array.dims and set(array.dims) <= set(t.dims)
     }
-    return tuple(dims.values()), coords
+    new = freed([*t.dims, *there], taken)
+    coords = {
+        new[name]: xr.Variable([new[str(d)] for d in array.dims], array.values, array.attrs)
+        for name, array in there.items()
+    }
+    return tuple(new[d] for d in t.dims), coords
