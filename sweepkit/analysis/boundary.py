@@ -22,7 +22,7 @@ from sweepkit.analysis.outcomes import (
     UnanswerableError,
 )
 from sweepkit.analysis.reasons import whole_number
-from sweepkit.analysis.table import Table, table, varied
+from sweepkit.analysis.table import Table, freed, table, varied
 from sweepkit.status import NAMES, Status
 
 __all__ = ["counterexample", "explain"]
@@ -135,13 +135,14 @@ def _change(t: Table, run: int, distance: float, nominal: Mapping[str, Any]) -> 
         for name, value in nominal.items()
         if not same(point[name], value, t[name])
     ]
-    return {
+    row = {
         "distance": distance,
         "n_changed": len(changed),
         "changes": ", ".join(changed) or "none: the nominal point itself",
         "run": run,
-        **point,
     }
+    new = freed(point, row)
+    return {**row, **{new[name]: value for name, value in point.items()}}
 
 
 def explain(

@@ -20,7 +20,7 @@ from sweepkit.analysis.bases import (
     REFINED,
     REPLICATES,
 )
-from sweepkit.analysis.cells import cells, kept
+from sweepkit.analysis.cells import beside, cells, kept
 from sweepkit.analysis.coding import Codes, Floats
 from sweepkit.analysis.counts import Counts, basis_sentence, count, finished_prefix, run_weights
 from sweepkit.analysis.intervals import anytime_interval, failure_interval
@@ -83,7 +83,9 @@ def failure_rate(
         Skipped runs count nowhere. ``rate`` is NaN where nothing has run, with bounds 0 and 1.
         ``boundary`` is, on a deterministic grid, the share of finished runs with a neighbour of
         the other outcome; NaN elsewhere. ``attrs["basis"]`` says what the intervals rest on,
-        ``basis`` says it per cell, and ``attrs["note"]`` says why a number is NaN.
+        ``basis`` says it per cell, and ``attrs["note"]`` says why a number is NaN. Here and in
+        every other result, a parameter or dim named as one of its variables has an underscore
+        more: of runs over a parameter ``low`` the result's ``low_`` is the parameter.
 
     Notes
     -----
@@ -139,6 +141,7 @@ def failure_rate(
         "n_error": (counts.n_error, {"units": "1", "long_name": "errored runs"}),
         "basis": (counts.words, {"long_name": "what the interval rests on"}),
     }
+    split = beside(split, about)
     return xr.Dataset(
         {
             name: (split.dims, np.asarray(values).reshape(split.shape), attrs)
@@ -206,6 +209,7 @@ def rate(
         at_points=split.at_points,
     )
     frame = pd.DataFrame(_columns(counts))
+    split = beside(split, {*frame, "n_needed"})
     at = np.unravel_index(np.arange(split.n), split.shape) if split.dims else ()
     for k, (name, index) in enumerate(zip(split.dims, at, strict=True)):
         frame.insert(k, name, split.coords[name].values[index])

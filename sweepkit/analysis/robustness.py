@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.cells import cells
+from sweepkit.analysis.cells import beside, cells
 from sweepkit.analysis.coding import Floats, combined
 from sweepkit.analysis.counts import basis_sentence, count
 from sweepkit.analysis.outcomes import (
@@ -164,6 +164,7 @@ def robustness(
     notes += [reasons({**columns, "value": own["value"]}, why)]
     if np.isinf(distance).any():
         notes.append("distance is infinite: no design fails")
+    split = beside(split, {*variables, "quantile"})
     return xr.Dataset(
         {
             key: ((*split.dims, *dims), values.reshape((*split.shape, *values.shape[1:])), attrs)
