@@ -317,7 +317,8 @@ def _pareto(scores: Floats) -> NDArray[np.bool_]:
 
 
 def _first_alone(points: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return np.arange(len(points)) == 0
+    on: NDArray[np.bool_] = np.arange(len(points)) == 0
+    return on
 
 
 def _front_of_two(points: NDArray[np.int64]) -> NDArray[np.bool_]:
