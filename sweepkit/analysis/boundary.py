@@ -167,10 +167,11 @@ def explain(
     Returns
     -------
     DataFrame
-        Per parameter: ``value``, ``rate`` at that value over all other runs (NaN if nothing has
-        run there), ``rate_n`` (runs behind it), ``lift`` (over the overall rate; NaN where that
-        is 0), ``turns_at`` (the nearest value that, with all others as they are, has the other
-        outcome; None if none has run or none turns it), ``note`` (why one of these is missing).
+        Per parameter: ``value``, ``rate`` at that value over all finished runs, this one included
+        (NaN if none passed or failed there), ``rate_n`` (runs behind it), ``lift`` (over the
+        overall rate; NaN where that is 0), ``turns_at`` (the nearest value that, with all others
+        as they are, has the other outcome; None if none has run or none turns it), ``note`` (why
+        one of these is missing).
         ``attrs``: ``run``, ``outcome``,
         ``status``, ``error``, ``margins`` (by requirement), ``nearest`` (the nearest run of the
         other outcome, as in `counterexample`, or the replicate of the same point that turns;
