@@ -303,8 +303,11 @@ def placed(edges: NDArray[Any], values: NDArray[Any]) -> Codes:
 def value_weights(p: Coded, how: Any) -> Floats | None:
     if not isinstance(how, str):
         given: Floats = np.array(how, dtype=np.float64)
-        if given.shape != (p.n,) or not (given >= 0).all() or not given.sum() > 0:
-            raise ValueError(f"weights of {p.name!r} must be {p.n} numbers >= 0 with a sum > 0")
+        sound = given.shape == (p.n,) and bool((np.isfinite(given) & (given >= 0)).all())
+        if not sound or not given.sum() > 0:
+            raise ValueError(
+                f"weights of {p.name!r} must be {p.n} finite numbers >= 0 with a sum > 0"
+            )
         given /= given.sum()
         return given
     if how == "midpoint":
