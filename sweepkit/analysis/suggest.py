@@ -69,6 +69,11 @@ class Suggestion:
     goal: str
     method: str
 
+    def __repr__(self) -> str:
+        shown_ = self.points.head(10).to_string(index=False, max_colwidth=None)
+        more = f"\n... of {len(self.points)} points" if len(self.points) > 10 else ""
+        return f"Suggestion for the {self.goal}: {self.method}\n{shown_}{more}"
+
     def _repr_html_(self) -> str:
         units = {one.name: one.units for one in self.grid.parameters}
         names = [str(name) for name in self.points.columns]
