@@ -6,7 +6,7 @@ run one outcome, so a table, a pair, a triple or a box is one ``np.bincount``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -63,6 +63,7 @@ __all__ = [
     "spread",
     "spread_over",
     "table",
+    "unknown_neighbours",
     "varied",
 ]
 
@@ -350,6 +351,28 @@ def boundary_of(t: Table, outcome: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Whether a run of a grid has a neighbour along an ordered axis with the other outcome."""
     cube = outcome.reshape(t.shape)
     mixed = np.zeros(t.shape, dtype=bool)
+    for here, there in _neighbours(t):
+        a, b = cube[here], cube[there]
+        differ = (a != b) & (a <= FAILED) & (b <= FAILED)
+        mixed[here] |= differ
+        mixed[there] |= differ
+    return mixed.reshape(-1)
+
+
+def unknown_neighbours(t: Table, outcome: NDArray[np.int8]) -> tuple[Codes, Codes]:
+    """How many neighbours along ordered axes each run of a grid has, and how many are unknown."""
+    cube = outcome.reshape(t.shape)
+    number, unknown = np.zeros((2, *t.shape), dtype=np.int64)
+    for here, there in _neighbours(t):
+        a, b = cube[here], cube[there]
+        for at, other in ((here, b), (there, a)):
+            number[at] += other != SKIPPED
+            unknown[at] += (other == PENDING) | (other == ERRORED)
+    return number.reshape(-1), unknown.reshape(-1)
+
+
+def _neighbours(t: Table) -> Iterator[tuple[Any, Any]]:
+    """Per ordered axis of a grid, the places of runs and of those one step further."""
     for k, axis in enumerate(t.axes):
         if axis is None or not axis.ordered or t.shape[k] < 2:
             continue
@@ -359,11 +382,7 @@ def boundary_of(t: Table, outcome: NDArray[np.int8]) -> NDArray[np.bool_]:
         if (there == here + 1).all():
             here, there = slice(None, -1), slice(1, None)
         lead = (slice(None),) * k
-        a, b = cube[(*lead, here)], cube[(*lead, there)]
-        differ = (a != b) & (a <= FAILED) & (b <= FAILED)
-        mixed[(*lead, here)] |= differ
-        mixed[(*lead, there)] |= differ
-    return mixed.reshape(-1)
+        yield (*lead, here), (*lead, there)
 
 
 def axis_codes(t: Table, k: int) -> Codes:
