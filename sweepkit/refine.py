@@ -25,6 +25,7 @@ from sweepkit.resume import (
 from sweepkit.rewrite import copied
 from sweepkit.run import Session
 from sweepkit.settings import Settings
+from sweepkit.stages import check_names
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.streams import run_keys
@@ -179,6 +180,9 @@ def _whole(sweep: Sweep, store: ZarrStore, settings: Settings) -> Whole:
             f"{store.path} has a variable {STAGES!r}, where refinements would go; rename it"
         )
     stored = store.parameter_values(declaration["parameters"])
+    named = {str(one["name"]) for one in declaration["parameters"]}
+    named |= {*store.layout.variables, *declaration.get("derived", ())}
+    check_names(store.path, named)
     was = settled_values(
         was_from_json(declaration),
         neutral_parameters({}, sweep.grid, declaration["parameters"]),

@@ -636,3 +636,40 @@ def _deadly(a: float, b: float, seed: int) -> dict[str, Any]:
 
         os._exit(3)
     return ball(a, b, seed)
+
+
+# --- names that refinement needs -----------------------------------------------------------------
+
+
+def product(volume: float, stage: float, b: float) -> dict[str, Any]:
+    return {"y": volume * stage * b}
+
+
+def numbered(a: float, b: float) -> dict[str, Any]:
+    return {"y": a * b, "run": a + 7}
+
+
+def test_declared_parameters_are_never_taken_for_what_refinement_gave(tmp_path: Path) -> None:
+    axes = {"volume": [1.0, 2.0, 3.0, 4.0], "stage": [1.0, 2.0], "b": [1.0, 2.0]}
+    named = sk.Sweep(product, sk.grid(**axes), requirements=["y < 5"], version="1")
+    ds = sk.run(named, tmp_path / "p.zarr", **OPTIONS)
+    fails = np.prod(np.meshgrid(*axes.values(), indexing="ij"), axis=0) >= 5
+    row = sk.rate(ds).iloc[0]
+    assert (row["rate"], row["basis"]) == (fails.mean(), "census")
+    assert sk.rate(ds, by="volume")["rate"].tolist() == fails.mean(axis=(1, 2)).tolist()
+    assert set(sk.importance(ds)["parameter"].values) == set(axes)
+    flat = sk.open(tmp_path / "p.zarr", stages=True)
+    assert flat["stage"].values.tolist() == [1.0, 1.0, 2.0, 2.0] * 4
+    with pytest.raises(sk.StoreError, match="'stage', which is also what names which refinement"):
+        sk.refine(named, tmp_path / "p.zarr", sk.suggest(ds, 3, explore=0), **OPTIONS)
+    assert not list((tmp_path / "p.zarr").glob("stages/*/zarr.json"))
+
+
+def test_an_output_named_as_the_dim_of_flat_runs_is_refused(tmp_path: Path) -> None:
+    axes = {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0]}
+    named = sk.Sweep(numbered, sk.grid(**axes), requirements=["y < 5"], version="1")
+    ds = sk.run(named, tmp_path / "n.zarr", **OPTIONS)
+    with pytest.raises(sk.StoreError, match=r"'run', which is also what names the dim.*rename it"):
+        sk.refine(named, tmp_path / "n.zarr", sk.suggest(ds, 2, explore=0), **OPTIONS)
+    with pytest.raises(sk.StoreError, match="'run', which is also what names the dim"):
+        sk.open(tmp_path / "n.zarr", stages=True)

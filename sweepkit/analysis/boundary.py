@@ -22,7 +22,7 @@ from sweepkit.analysis.outcomes import (
     UnanswerableError,
 )
 from sweepkit.analysis.reasons import whole_number
-from sweepkit.analysis.table import Table, table, varied
+from sweepkit.analysis.table import Table, freed, table, varied
 from sweepkit.status import NAMES, Status
 
 __all__ = ["counterexample", "explain"]
@@ -135,13 +135,14 @@ def _change(t: Table, run: int, distance: float, nominal: Mapping[str, Any]) -> 
         for name, value in nominal.items()
         if not same(point[name], value, t[name])
     ]
-    return {
+    row = {
         "distance": distance,
         "n_changed": len(changed),
         "changes": ", ".join(changed) or "none: the nominal point itself",
         "run": run,
-        **point,
     }
+    new = freed(point, row)
+    return {**row, **{new[name]: value for name, value in point.items()}}
 
 
 def explain(
@@ -166,10 +167,11 @@ def explain(
     Returns
     -------
     DataFrame
-        Per parameter: ``value``, ``rate`` at that value over all other runs (NaN if nothing has
-        run there), ``rate_n`` (runs behind it), ``lift`` (over the overall rate; NaN where that
-        is 0), ``turns_at`` (the nearest value that, with all others as they are, has the other
-        outcome; None if none has run or none turns it), ``note`` (why one of these is missing).
+        Per parameter: ``value``, ``rate`` at that value over all finished runs, this one included
+        (NaN if none passed or failed there), ``rate_n`` (runs behind it), ``lift`` (over the
+        overall rate; NaN where that is 0), ``turns_at`` (the nearest value that, with all others
+        as they are, has the other outcome; None if none has run or none turns it), ``note`` (why
+        one of these is missing).
         ``attrs``: ``run``, ``outcome``,
         ``status``, ``error``, ``margins`` (by requirement), ``nearest`` (the nearest run of the
         other outcome, as in `counterexample`, or the replicate of the same point that turns;

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xarray as xr
 
 from sweepkit.analysis.coding import Coded, Codes, combined
-from sweepkit.analysis.table import Table, dim_codes, spread
+from sweepkit.analysis.table import Table, dim_codes, freed, spread
 
-__all__ = ["Cells", "MAX_CELLS", "cells", "kept"]
+__all__ = ["Cells", "MAX_CELLS", "beside", "cells", "kept"]
 
 MAX_CELLS = 10_000_000
 
@@ -96,6 +96,21 @@ def cells(
         along=t.design if by is None else tuple(binned(name) for name in by),
         at_points=by is None,
     )
+
+
+def beside(split: Cells, taken: Collection[str]) -> Cells:
+    """The same cells with names that a result has for itself `freed` of dims and coordinates."""
+    inner = [str(d) for array in split.coords.values() for d in array.dims]
+    new = freed([*split.dims, *split.coords, *inner], taken)
+    if all(name == one for name, one in new.items()):
+        return split
+    coords = {
+        new[name]: xr.DataArray(
+            array.values, dims=[new[str(d)] for d in array.dims], attrs=array.attrs
+        )
+        for name, array in split.coords.items()
+    }
+    return replace(split, dims=tuple(new[d] for d in split.dims), coords=coords)
 
 
 def _moves(t: Table, dim: str, role: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
-    "BOOKKEEPING",
     "Coded",
     "Codes",
     "Floats",
@@ -44,7 +43,6 @@ CHUNK = 1 << 16
 """Even cells that many numbers are thrown into before they are compared with edges."""
 
 MAX_COMPONENTS = 16
-BOOKKEEPING = frozenset({"stage", "volume"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,14 +178,15 @@ def spread_dims(
 
 
 def coded_parameters(
-    ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]
+    ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...], apart: Collection[str] = ()
 ) -> tuple[Coded, ...]:
+    """The coordinates along the runs, but for those in `apart`."""
     found: list[Coded] = []
     names = [str(name) for name in ds.coords]
     for name in names:
         array = ds[name]
         own = tuple(str(d) for d in array.dims if d in dims)
-        if not own or name in BOOKKEEPING:
+        if not own or name in apart:
             continue
         alone = all(ds[o].dims[:1] != (name,) for o in names if o != name)
         if name in dims and not alone and "role" not in array.attrs and _counts(array):
@@ -304,8 +303,11 @@ def placed(edges: NDArray[Any], values: NDArray[Any]) -> Codes:
 def value_weights(p: Coded, how: Any) -> Floats | None:
     if not isinstance(how, str):
         given: Floats = np.array(how, dtype=np.float64)
-        if given.shape != (p.n,) or not (given >= 0).all() or not given.sum() > 0:
-            raise ValueError(f"weights of {p.name!r} must be {p.n} numbers >= 0 with a sum > 0")
+        sound = given.shape == (p.n,) and bool((np.isfinite(given) & (given >= 0)).all())
+        if not sound or not given.sum() > 0:
+            raise ValueError(
+                f"weights of {p.name!r} must be {p.n} finite numbers >= 0 with a sum > 0"
+            )
         given /= given.sum()
         return given
     if how == "midpoint":

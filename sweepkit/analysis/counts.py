@@ -35,7 +35,7 @@ from sweepkit.analysis.outcomes import (
 )
 from sweepkit.analysis.refined import Shares
 from sweepkit.analysis.slices import slice_bounds
-from sweepkit.analysis.table import Table, boundary_of
+from sweepkit.analysis.table import Table, boundary_of, unknown_neighbours
 from sweepkit.analysis.worth import drawn, listed, settled, worth_of
 
 __all__ = ["Counts", "basis_sentence", "basis_words", "count", "finished_prefix", "run_weights"]
@@ -274,7 +274,15 @@ def _boundary_share(
     on = t.boundary if outcome is t.outcome else boundary_of(t, outcome)
     with np.errstate(invalid="ignore", divide="ignore"):
         share: Floats = np.bincount(cell[on], minlength=len(n_known)) / n_known
-    return share
+    if (outcome <= FAILED).all():
+        return share
+    # Few known neighbours would make a share of almost nothing of any boundary.
+    known = outcome <= FAILED
+    number, unknown = (
+        np.bincount(cell[known], weights=n[known], minlength=len(n_known))
+        for n in unknown_neighbours(t, outcome)
+    )
+    return np.where(2 * unknown > number, np.nan, share)
 
 
 def basis_words(counts: Counts) -> str:

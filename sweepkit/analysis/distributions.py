@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis.bases import BOUNDS, CENSUS, CLUSTERS, PROGRESS, REFINED, REPLICATES
-from sweepkit.analysis.cells import cells, kept
+from sweepkit.analysis.cells import beside, cells, kept
 from sweepkit.analysis.coding import Floats
 from sweepkit.analysis.counts import basis_words, count, finished_prefix
 from sweepkit.analysis.intervals import anytime_interval, check_level, failure_interval
@@ -188,6 +188,7 @@ def distribution(
         "worst": f"beyond the runs there are: fewer than {worst} have a number",
     }
     note = reasons({name: values for name, (_, values, _) in variables.items()}, why)
+    split = beside(split, {*variables, "quantile", "point", "at", "tail", "place"})
     return xr.Dataset(
         {
             name: ((*split.dims, *own), values.reshape((*split.shape, *values.shape[1:])), attrs)

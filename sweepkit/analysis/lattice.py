@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sweepkit.analysis.coding import Coded, Floats
-from sweepkit.analysis.outcomes import FAILED, SKIPPED, UnanswerableError, declared
+from sweepkit.analysis.outcomes import FAILED, SKIPPED, UnanswerableError, declared, refinement
 from sweepkit.analysis.table import Table, along, spread_over, varied
 
 __all__ = [
@@ -310,7 +310,7 @@ def own_parameters(t: Table) -> tuple[Coded, ...]:
 
 def lattice_of(t: Table, outcome: NDArray[np.int8]) -> Lattice | None:
     """The cells of a grid, or of the grid that a first stage made; None for scattered runs."""
-    if not t.grid and "stage" not in t.ds.variables:
+    if not t.grid and "stage" not in refinement(t.ds):
         return None
     own = own_parameters(t)
     base = np.ones(t.n, dtype=bool) if t.stage is None else t.stage == t.stage.min()

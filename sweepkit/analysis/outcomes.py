@@ -28,6 +28,7 @@ __all__ = [
     "UnanswerableError",
     "declared",
     "outcome_of",
+    "refinement",
     "required_by",
     "run_dims",
     "unmasked",
@@ -68,6 +69,17 @@ def declared(ds: xr.Dataset) -> dict[str, Any]:
         return {}
     content = json.loads(text)
     return content if isinstance(content, dict) else {}
+
+
+def refinement(ds: xr.Dataset) -> frozenset[str]:
+    """Which of ``stage`` and ``volume`` are what refinement gave the runs.
+
+    A sweep may declare a parameter or an output of that name, which is then that alone.
+    """
+    told = declared(ds)
+    own = {str(one["name"]) for one in told.get("parameters", ())} | set(told.get("derived", {}))
+    there = ds.coords if told else ds.variables
+    return frozenset(name for name in ("stage", "volume") if name in there and name not in own)
 
 
 def required_by(

@@ -20,7 +20,7 @@ from sweepkit.analysis.bases import (
     REFINED,
     REPLICATES,
 )
-from sweepkit.analysis.cells import cells, kept
+from sweepkit.analysis.cells import beside, cells, kept
 from sweepkit.analysis.coding import Codes, Floats
 from sweepkit.analysis.counts import Counts, basis_sentence, count, finished_prefix, run_weights
 from sweepkit.analysis.intervals import anytime_interval, failure_interval
@@ -43,7 +43,8 @@ __all__ = ["convergence", "failure_interval", "failure_rate", "held_up", "rate"]
 WHY_NAN = {
     "rate": "where nothing has passed or failed",
     "boundary": "unless runs are a deterministic grid of crossed parameters; these are listed "
-    "points, a sample, replicates or refined, or none is known",
+    "points, a sample, replicates or refined, none is known, or "
+    "most neighbours of the known are not",
 }
 _LOOK = ("n_run", "n_failed", "n_error", "rate", "low", "high", "basis", "n_needed")
 
@@ -82,8 +83,11 @@ def failure_rate(
         ``n_run`` (finished), ``n_failed``, ``n_unknown`` (pending or errored), ``n_error``.
         Skipped runs count nowhere. ``rate`` is NaN where nothing has run, with bounds 0 and 1.
         ``boundary`` is, on a deterministic grid, the share of finished runs with a neighbour of
-        the other outcome; NaN elsewhere. ``attrs["basis"]`` says what the intervals rest on,
-        ``basis`` says it per cell, and ``attrs["note"]`` says why a number is NaN.
+        the other outcome; NaN elsewhere, and where most neighbours of finished runs are unknown.
+        ``attrs["basis"]`` says what the intervals rest on, ``basis`` says it per cell, and
+        ``attrs["note"]`` says why a number is NaN. Here and in every other result, a parameter
+        or dim named as one of its variables has an underscore more: of runs over a parameter
+        ``low`` the result's ``low_`` is the parameter.
 
     Notes
     -----
@@ -139,6 +143,7 @@ def failure_rate(
         "n_error": (counts.n_error, {"units": "1", "long_name": "errored runs"}),
         "basis": (counts.words, {"long_name": "what the interval rests on"}),
     }
+    split = beside(split, about)
     return xr.Dataset(
         {
             name: (split.dims, np.asarray(values).reshape(split.shape), attrs)
@@ -206,6 +211,7 @@ def rate(
         at_points=split.at_points,
     )
     frame = pd.DataFrame(_columns(counts))
+    split = beside(split, {*frame, "n_needed"})
     at = np.unravel_index(np.arange(split.n), split.shape) if split.dims else ()
     for k, (name, index) in enumerate(zip(split.dims, at, strict=True)):
         frame.insert(k, name, split.coords[name].values[index])
@@ -278,9 +284,12 @@ def convergence(
         ``n_needed`` (further runs for the wanted width at the rate then known; no more than are
         declared, but for drawn points). The last look is what `rate` says of all runs; the
         intervals of those before, whose basis is "in progress", hold at all looks together. The
-        rate is NaN at looks before any run passed or failed. ``attrs["order"]`` says which order:
-        the recorded random one, or one shuffled afterwards; ``attrs["basis"]`` is that of the last
-        look.
+        ``of`` says what an interval bounds: the share that fails of "the declared runs", or "the
+        underlying rate" of which they are a sample; where replicates of fixed points are
+        declared the last look is of that, those before of the declared runs, so that it may be
+        the wider. The rate is NaN at looks before any run passed or failed. ``attrs["order"]``
+        says which order: the recorded random one, or one shuffled afterwards; ``attrs["basis"]``
+        is that of the last look, and ``attrs["note"]`` says why a number is NaN or a look apart.
 
     Raises
     ------
@@ -318,10 +327,14 @@ def convergence(
             "errors='fail' counts errors as failures"
         )
     now = rate(t, width=width, level=level, errors=errors)
+    endless = _endless(t)
     frame = pd.concat(
         [_looks(t, outcome, order, points, width, level), now[list(_LOOK)]],
         ignore_index=True,
     )
+    finite = int(now["basis"].isin([BASES[k] for k in (CENSUS, BOUNDS, PROGRESS)]).sum()) > 0
+    of = [*[_of(not endless)] * (len(frame) - 1), _of(finite and not endless)]
+    frame["of"] = of
     frame.attrs["order"] = (
         "recorded random order of the coarse pass; at the last look all runs there are"
         if recorded
@@ -329,8 +342,23 @@ def convergence(
     )
     frame.attrs["basis"] = left_out(now.attrs["basis"], left)
     why = {"rate": "at looks before any run passed or failed: they had errored"}
-    frame.attrs["note"] = reasons(frame, why)
+    notes = [reasons(frame, why)]
+    if len(set(of)) > 1:
+        notes.append(
+            "the last interval is of the rate that further points or replicates would show, those "
+            "before of the runs declared, so it may be the wider"
+        )
+    frame.attrs["note"] = "; ".join(note for note in notes if note)
     return frame
+
+
+def _endless(t: Table) -> bool:
+    """Whether points are drawn from a space, of which the runs declared are a sample only."""
+    return drawn(t, ()) is not None and t.points is None
+
+
+def _of(declared_runs: bool) -> str:
+    return "the declared runs" if declared_runs else "the underlying rate"
 
 
 def _looks(
@@ -349,7 +377,7 @@ def _looks(
     looks = looks[looks < known][: len(order)]
     failing = np.cumsum(what == FAILED)[looks - 1]
     errored = np.cumsum(what == ERRORED)[looks - 1]
-    endless = drawn(t, ()) is not None and t.points is None
+    endless = _endless(t)
     total = np.inf if endless else float(declared)
     interval = anytime_interval(failing, looks, total, level=level, n_unknown=errored)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -62,8 +62,9 @@ class Regions:
         ``text``, ``coverage`` (share of all failures inside), ``density`` (share of runs inside
         that fail), ``low``, ``high`` and ``basis`` of it, ``mass`` (share of all runs inside),
         ``n_run``, ``n_failed``; on held-out runs, by a box fitted without them,
-        ``held_out_density``, ``held_out_coverage``, ``held_out_n``; ``confirmed`` if by both
-        densities the odds of failing are surely (99 %) twice those of the runs left.
+        ``held_out_density``, ``held_out_coverage`` (share of all failures held out),
+        ``held_out_n``; ``confirmed`` if by both densities the odds of failing are surely (99 %)
+        twice those of the runs left.
     trajectory : DataFrame
         Every box seen: ``box``, ``share`` (peeled at a step; 0 where grown), ``step``,
         ``coverage``, ``density``, ``mass``,
@@ -416,7 +417,7 @@ def _confirm(
     n, f = int(inside.sum()), int((inside & fails).sum())
     return {
         "held_out_density": f / n if n else np.nan,
-        "held_out_coverage": f / int(fails[test].sum()),
+        "held_out_coverage": f / int(fails[held].sum()),
         "held_out_n": n,
         "confirmed": bool(box.restricted)
         and _raised(f / repeats, n / repeats, float(fails[test].mean()))

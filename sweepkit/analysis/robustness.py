@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.cells import cells
+from sweepkit.analysis.cells import beside, cells
 from sweepkit.analysis.coding import Floats, combined
 from sweepkit.analysis.counts import basis_sentence, count
 from sweepkit.analysis.outcomes import (
@@ -29,6 +30,8 @@ __all__ = ["robustness"]
 
 QUANTILES = (0.05, 0.1, 0.5)
 CRITERIA = ("pass_share", "cvar", "regret")
+BLOCK = 1024
+"""Designs compared with one another at once."""
 _DIRECTION = {"regret": -1}
 
 
@@ -164,6 +167,7 @@ def robustness(
     notes += [reasons({**columns, "value": own["value"]}, why)]
     if np.isinf(distance).any():
         notes.append("distance is infinite: no design fails")
+    split = beside(split, {*variables, "quantile"})
     return xr.Dataset(
         {
             key: ((*split.dims, *dims), values.reshape((*split.shape, *values.shape[1:])), attrs)
@@ -298,13 +302,72 @@ def _pareto(scores: Floats) -> NDArray[np.bool_]:
     """Rows that no other row dominates; rows with NaN never are."""
     front: NDArray[np.bool_] = np.asarray(~np.isnan(scores).any(axis=1))
     rows = np.flatnonzero(front)
-    rows = rows[np.lexsort([-scores[rows, k] for k in range(scores.shape[1])][::-1])]
-    kept: list[int] = []
-    for row in rows:
-        some = scores[kept]
-        beaten = (some >= scores[row]).all(axis=1) & (some > scores[row]).any(axis=1)
-        if kept and beaten.any():
-            front[row] = False
-        else:
-            kept.append(int(row))
+    # Ranks compare as scores do, and unlike infinite ones can be added.
+    ranks = [np.unique(scores[rows, k], return_inverse=True)[1] for k in range(scores.shape[1])]
+    ranks = [rank for rank in ranks if len(rows) and rank.any()]
+    if not ranks:
+        return front
+    order = np.lexsort(ranks[::-1])[::-1]
+    points = np.stack(ranks, axis=1)[order]
+    new = np.concatenate([[True], (np.diff(points, axis=0) != 0).any(axis=1)])
+    ways = {1: _first_alone, 2: _front_of_two, 3: _front_of_three}
+    on = ways.get(len(ranks), _front_of_many)(points[new])
+    front[rows[order]] = on[np.cumsum(new) - 1]
     return front
+
+
+def _first_alone(points: NDArray[np.int64]) -> NDArray[np.bool_]:
+    on: NDArray[np.bool_] = np.arange(len(points)) == 0
+    return on
+
+
+def _front_of_two(points: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of distinct points, the first coordinate falling: those whose second exceeds all before."""
+    second = points[:, 1]
+    best = np.maximum.accumulate(second)
+    on: NDArray[np.bool_] = np.concatenate([[True], second[1:] > best[:-1]])
+    return on
+
+
+def _front_of_three(points: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of distinct points in falling order: those beyond the stairs that earlier ones make.
+
+    H. T. Kung, F. Luccio and F. P. Preparata, J. ACM 22 (1975), 469-476.
+    """
+    on = np.zeros(len(points), dtype=bool)
+    second: list[int] = []  # rises, and the third coordinate falls with it
+    third: list[int] = []
+    for k, (_, y, z) in enumerate(points.tolist()):
+        at = bisect_left(second, y)
+        if at < len(second) and third[at] >= z:
+            continue
+        on[k] = True
+        end = at + (at < len(second) and second[at] == y)
+        while at and third[at - 1] <= z:
+            at -= 1
+        second[at:end], third[at:end] = [y], [z]
+    return on
+
+
+def _front_of_many(points: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of distinct points, block after block: a point that dominates another has the larger sum."""
+    order = np.argsort(-points.sum(axis=1), kind="stable")
+    kept = np.empty((0, points.shape[1]), dtype=np.int64)
+    on = np.zeros(len(points), dtype=bool)
+    for start in range(0, len(order), BLOCK):
+        some = order[start : start + BLOCK]
+        for other in range(0, len(kept), BLOCK):
+            some = some[_dominating(kept[other : other + BLOCK], points[some]) == 0]
+        some = some[_dominating(points[some], points[some]) == 1]  # each is as good as itself
+        on[some] = True
+        kept = np.concatenate([kept, points[some]])
+    return on
+
+
+def _dominating(those: NDArray[np.int64], points: NDArray[np.int64]) -> NDArray[np.intp]:
+    """How many of those are at least as good in all as each point."""
+    good = np.ones((len(those), len(points)), dtype=bool)
+    for k in range(points.shape[1]):
+        good &= those[:, k, None] >= points[None, :, k]
+    number: NDArray[np.intp] = np.count_nonzero(good, axis=0)
+    return number

@@ -33,7 +33,7 @@ from sweepkit.analysis.outcomes import (
 from sweepkit.analysis.reasons import check_share, whole_number
 from sweepkit.analysis.regions import regions
 from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split, undecided
-from sweepkit.analysis.table import Table, passed_and_failed, table
+from sweepkit.analysis.table import Table, freed, passed_and_failed, table
 from sweepkit.expressions import parse
 from sweepkit.grid import Grid, grid, paired
 from sweepkit.html import box, note, section
@@ -68,6 +68,11 @@ class Suggestion:
     points: pd.DataFrame
     goal: str
     method: str
+
+    def __repr__(self) -> str:
+        shown_ = self.points.head(10).to_string(index=False, max_colwidth=None)
+        more = f"\n... of {len(self.points)} points" if len(self.points) > 10 else ""
+        return f"Suggestion for the {self.goal}: {self.method}\n{shown_}{more}"
 
     def _repr_html_(self) -> str:
         units = {one.name: one.units for one in self.grid.parameters}
@@ -230,6 +235,8 @@ def _unmasked(t: Table, points: list[Wanted]) -> list[Wanted]:
 
 def _suggestion(t: Table, points: list[Wanted], goal: str, method: str, dim: str) -> Suggestion:
     names = list(points[0].at)
+    # A dim that is named as one of its several parameters would be the index of them.
+    dim = freed([dim], [p.name for p in t.parameters])[dim]
     columns: dict[str, Any] = {}
     for name in names:
         array = t.ds.coords[name]
@@ -237,7 +244,7 @@ def _suggestion(t: Table, points: list[Wanted], goal: str, method: str, dim: str
         if array.dtype.kind in "biufmM":
             data = data.astype(array.dtype)
         columns[name] = data
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame(columns).rename(columns=freed(names, ("reason", "score")))
     frame["reason"] = [p.reason for p in points]
     frame["score"] = [p.score for p in points]
 

@@ -6,7 +6,7 @@ run one outcome, so a table, a pair, a triple or a box is one ``np.bincount``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -39,6 +39,7 @@ from sweepkit.analysis.outcomes import (
     UnanswerableError,
     declared,
     outcome_of,
+    refinement,
     required_by,
     run_dims,
     unmasked,
@@ -56,11 +57,13 @@ __all__ = [
     "axis_codes",
     "boundary_of",
     "dim_codes",
+    "freed",
     "passed_and_failed",
     "run_coords",
     "spread",
     "spread_over",
     "table",
+    "unknown_neighbours",
     "varied",
 ]
 
@@ -311,7 +314,7 @@ def table(
         ds=ds,
         dims=dims,
         shape=shape,
-        parameters=coded_parameters(ds, dims, shape),
+        parameters=coded_parameters(ds, dims, shape, refinement(ds)),
         outcome=outcome,
         axes=(),
         requirements=required,
@@ -348,6 +351,28 @@ def boundary_of(t: Table, outcome: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Whether a run of a grid has a neighbour along an ordered axis with the other outcome."""
     cube = outcome.reshape(t.shape)
     mixed = np.zeros(t.shape, dtype=bool)
+    for here, there in _neighbours(t):
+        a, b = cube[here], cube[there]
+        differ = (a != b) & (a <= FAILED) & (b <= FAILED)
+        mixed[here] |= differ
+        mixed[there] |= differ
+    return mixed.reshape(-1)
+
+
+def unknown_neighbours(t: Table, outcome: NDArray[np.int8]) -> tuple[Codes, Codes]:
+    """How many neighbours along ordered axes each run of a grid has, and how many are unknown."""
+    cube = outcome.reshape(t.shape)
+    number, unknown = np.zeros((2, *t.shape), dtype=np.int64)
+    for here, there in _neighbours(t):
+        a, b = cube[here], cube[there]
+        for at, other in ((here, b), (there, a)):
+            number[at] += other != SKIPPED
+            unknown[at] += (other == PENDING) | (other == ERRORED)
+    return number.reshape(-1), unknown.reshape(-1)
+
+
+def _neighbours(t: Table) -> Iterator[tuple[Any, Any]]:
+    """Per ordered axis of a grid, the places of runs and of those one step further."""
     for k, axis in enumerate(t.axes):
         if axis is None or not axis.ordered or t.shape[k] < 2:
             continue
@@ -357,11 +382,7 @@ def boundary_of(t: Table, outcome: NDArray[np.int8]) -> NDArray[np.bool_]:
         if (there == here + 1).all():
             here, there = slice(None, -1), slice(1, None)
         lead = (slice(None),) * k
-        a, b = cube[(*lead, here)], cube[(*lead, there)]
-        differ = (a != b) & (a <= FAILED) & (b <= FAILED)
-        mixed[(*lead, here)] |= differ
-        mixed[(*lead, there)] |= differ
-    return mixed.reshape(-1)
+        yield (*lead, here), (*lead, there)
 
 
 def axis_codes(t: Table, k: int) -> Codes:
@@ -394,7 +415,7 @@ def _axes(t: Table) -> tuple[Coded | None, ...]:
 
 
 def _stage(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Any:
-    if "stage" not in ds.variables or not set(ds["stage"].dims) <= set(dims):
+    if "stage" not in refinement(ds) or not set(ds["stage"].dims) <= set(dims):
         return None
     array = ds["stage"]
     stage = spread_dims(np.asarray(array.values), tuple(map(str, array.dims)), dims, shape)
@@ -402,7 +423,7 @@ def _stage(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Any
 
 
 def _volume(ds: xr.Dataset, dims: tuple[str, ...], shape: tuple[int, ...]) -> Floats | None:
-    if "volume" not in ds.coords or not ds["volume"].dims:
+    if "volume" not in refinement(ds) & set(ds.coords) or not ds["volume"].dims:
         return None
     array = ds["volume"]
     return spread_dims(
@@ -488,21 +509,32 @@ def passed_and_failed(t: Table, errors: Errors = "apart", *, least: int = 1) -> 
     return outcome
 
 
-def run_coords(t: Table, taken: set[str]) -> tuple[tuple[str, ...], dict[str, xr.Variable]]:
-    """The run dims and their coordinates for a result that has names of its own.
+def freed(names: Iterable[str], taken: Collection[str]) -> dict[str, str]:
+    """What names of parameters and dims become in a result that has names of its own.
 
-    A parameter or dim that has one of these names has an underscore more in the result.
+    One that the result needs has an underscore more there (``low`` is ``low_``), so that what is
+    said of a result's columns always holds.
     """
+    given = list(dict.fromkeys(names))
+    found: dict[str, str] = {}
+    for name in given:
+        new = name
+        while new in taken or new in found.values() or (new != name and new in given):
+            new += "_"
+        found[name] = new
+    return found
 
-    def free(name: str) -> str:
-        while name in taken:
-            name += "_"
-        return name
 
-    dims = {d: free(d) for d in t.dims}
-    coords = {
-        free(str(name)): xr.Variable([dims[str(d)] for d in array.dims], array.values, array.attrs)
+def run_coords(t: Table, taken: set[str]) -> tuple[tuple[str, ...], dict[str, xr.Variable]]:
+    """The run dims and their coordinates for a result that has names of its own, `freed`."""
+    there = {
+        str(name): array
         for name, array in t.ds.coords.items()
         if array.dims and set(array.dims) <= set(t.dims)
     }
-    return tuple(dims.values()), coords
+    new = freed([*t.dims, *there], taken)
+    coords = {
+        new[name]: xr.Variable([new[str(d)] for d in array.dims], array.values, array.attrs)
+        for name, array in there.items()
+    }
+    return tuple(new[d] for d in t.dims), coords

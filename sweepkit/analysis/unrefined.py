@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.analysis.outcomes import SKIPPED, declared
+from sweepkit.analysis.outcomes import SKIPPED, declared, refinement
 from sweepkit.analysis.table import Table, table
 from sweepkit.status import Status
 
@@ -25,14 +25,15 @@ def unrefined(t: Table) -> tuple[Table, int]:
     Refined runs crowd where designs fail: shares, variances and densities of them speak of where
     was looked, not of the space.
     """
-    if "stage" not in t.ds.variables or len(t.dims) != 1:
+    made = refinement(t.ds)
+    if "stage" not in made or len(t.dims) != 1:
         return t, 0
     (dim,) = t.dims
     stage = t.ds["stage"].values
     first = np.flatnonzero(stage == stage.min())
-    there = {n: v for n, v in t.ds.variables.items() if n not in ("stage", "volume")}
+    there = {n: v for n, v in t.ds.variables.items() if n not in made}
     names = [name for name in there if _needed(t, str(name))]
-    ds = t.ds[names].drop_vars(["stage", "volume"], errors="ignore").isel({dim: first})
+    ds = t.ds[names].drop_vars(made, errors="ignore").isel({dim: first})
     found = _crossing(ds, dim)
     outcome = t.outcome[first]
     if found is not None:

@@ -146,3 +146,9 @@ def test_margins_and_errors_are_part_of_the_explanation():
         explain(ds, 7)
     with pytest.raises(KeyError, match="no run at"):
         explain(ds, {"a": 9})
+
+
+def test_the_rate_of_a_value_is_that_of_all_its_runs_with_this_one():
+    got = explain(grid([[True, False], [False, False]], a=[0, 1], b=[0, 1]), 0)
+    assert got["rate"].tolist() == [0.5, 0.5]
+    assert got["rate_n"].tolist() == [2, 2]

@@ -367,3 +367,32 @@ def test_contradicting_arguments_are_refused():
         failure_rate(ds, by="b")
     with pytest.raises(ValueError, match="neither 'apart' nor 'fail'"):
         rate(ds, errors="drop")
+
+
+def test_boundary_is_unknown_where_most_neighbours_are():
+    at = np.add.outer(np.arange(6), np.arange(6))
+    failed = np.broadcast_to(np.arange(6)[:, None] >= 3, (6, 6))
+    axes = {"a": np.arange(6.0), "b": np.arange(6.0)}
+    checkered = grid(failed, np.where(at % 2, 0, 1), **axes)
+    got = rate(checkered)
+    assert np.isnan(got["boundary"].item())
+    assert "most neighbours of the known are not" in got.attrs["note"]
+    nearly = np.ones((6, 6), dtype=int)
+    nearly[0, 0] = 0
+    assert rate(grid(failed, nearly, **axes))["boundary"].item() == pytest.approx(12 / 35)
+    masked = grid(failed, np.where(at % 2, 6, 1), **axes)  # skipped runs are no neighbours
+    assert rate(masked)["boundary"].item() == 0
+
+
+def test_each_look_says_what_its_interval_bounds():
+    failed = np.random.default_rng(3).random((20, 10)) < 0.3
+    repeated = grid(failed, a=np.arange(20.0), r=np.arange(10))
+    repeated["r"].attrs["role"] = "replicate"
+    looks = convergence(repeated, points=5)
+    assert looks["of"].tolist()[-2:] == ["the declared runs", "the underlying rate"]
+    assert "may be the wider" in looks.attrs["note"]
+    census = convergence(grid(failed, a=np.arange(20.0), b=np.arange(10.0)), points=5)
+    assert set(census["of"]) == {"the declared runs"}
+    assert census.attrs["note"] == ""
+    drawn = convergence(sample(failed[:, 0], a=np.random.default_rng(0).random(20)), points=5)
+    assert set(drawn["of"]) == {"the underlying rate"}

@@ -139,3 +139,10 @@ def test_refined_runs_are_left_out():
     got = regions(ds.assign_coords(stage=("sample", np.arange(4000) % 2)))
     assert got.boxes["n_run"].max() <= 2000
     assert got.boxes.attrs["basis"].endswith("of stage 0, 2000 refined runs left out")
+
+
+def test_held_out_coverage_is_of_all_failures_as_coverage_is():
+    boxes = regions(two_boxes(1)).boxes
+    assert len(boxes) > 1
+    assert boxes["held_out_coverage"].sum() <= 1
+    assert boxes["held_out_coverage"].values == pytest.approx(boxes["coverage"].values, abs=0.12)

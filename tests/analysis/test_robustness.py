@@ -1,10 +1,12 @@
 import json
+import time
 
 import numpy as np
 import pytest
 
 from sweepkit.analysis import failure_interval, robustness
 from sweepkit.analysis.outcomes import UnanswerableError
+from sweepkit.analysis.robustness import _pareto
 from tests.analysis.planted import cartpole, grid, sample
 
 SCENARIOS = ("scenario", [1.0, 2.0, 3.0, 4.0])
@@ -48,6 +50,31 @@ def test_pareto_front_agrees_with_brute_force():
     scores = np.stack([got["pass_share"].values, got["worst"].values], axis=1)
     wanted = [not any((o >= s).all() and (o > s).any() for o in scores) for s in scores]
     assert got["pareto"].values.tolist() == wanted
+
+
+@pytest.mark.parametrize("n_criteria", [1, 2, 3, 4, 5])
+def test_pareto_fronts_of_ties_infinities_and_nan_agree_with_brute_force(n_criteria):
+    rng = np.random.default_rng(n_criteria)
+    for most in (3, 50):
+        scores = rng.integers(0, most, (300, n_criteria)).astype(float)
+        scores[rng.random(scores.shape) < 0.02] = np.inf
+        scores[rng.random(scores.shape) < 0.02] = -np.inf
+        scores[rng.random(scores.shape) < 0.02] = np.nan
+        wanted = [
+            not np.isnan(s).any()
+            and not any((o >= s).all() and (o > s).any() for o in scores)
+            for s in scores
+        ]
+        assert _pareto(scores).tolist() == wanted
+    assert _pareto(np.full((4, n_criteria), np.nan)).tolist() == [False] * 4
+
+
+def test_a_front_of_all_designs_takes_no_square_of_their_number():
+    shares = np.linspace(0, 1, 100_000)
+    begun = time.process_time()
+    assert _pareto(np.stack([shares, 1 - shares], axis=1)).all()
+    assert _pareto(np.stack([shares, 1 - shares, (7 * shares) % 1], axis=1)).all()
+    assert time.process_time() - begun < 10  # a square takes minutes
 
 
 def test_tail_mean_takes_part_of_a_run():

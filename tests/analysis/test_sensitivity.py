@@ -135,3 +135,10 @@ def test_few_scattered_runs_get_no_shares_but_a_reason():
     got = importance(ds.assign(y=("sample", rng.random(6))), of="y")
     assert "need more scattered runs" in got.attrs["note"]
     assert not np.isnan(got["KS"]).any()
+
+
+@pytest.mark.parametrize("bad", [[1, np.inf], [1, np.nan], [0, 0], [-1, 2]])
+def test_weights_that_are_no_shares_are_refused(bad):
+    ds = grid([[True, False], [False, False]], a=[0.0, 1.0], b=[0.0, 1.0])
+    with pytest.raises(ValueError, match="weights of 'a' must be 2 finite numbers >= 0"):
+        importance(ds, weights={"a": bad})

@@ -244,3 +244,14 @@ def test_absent_scikit_learn_is_named_with_its_extra(monkeypatch):
     rng = np.random.default_rng(2)
     with pytest.raises(ImportError, match=r"sweepkit\[analysis\]"):
         suggest(sample(rng.random(50) < 0.5, a=rng.random(50)), 5)
+
+
+def test_a_suggestion_shows_points_and_reasons_in_full():
+    parameters = {f"a_rather_long_name_{k}": np.arange(3.0) for k in range(6)}
+    fails = np.zeros((3,) * 6, dtype=bool)
+    fails[2] = True
+    found = suggest(grid(fails, **parameters), 12)
+    shown = repr(found)
+    assert all(name in shown for name in parameters)
+    assert found.points["reason"].iloc[0] in shown
+    assert "... of 12 points" in shown
