@@ -186,7 +186,7 @@ def _source(sweep: Sweep, seen: Survey) -> str:
     if not runs:
         return "declared"
     share = seen.costs.share
-    off = f", which took {share:.2g} times what was declared" if abs(math.log(share)) > OFF else ""
+    off = f", which took {share:,.3g} times what was declared" if abs(math.log(share)) > OFF else ""
     return f"declared, and {runs}{off}"
 
 

@@ -255,6 +255,7 @@ FOREIGN = {
     "numcodecs": {"parcels"},
     "param": {"views"},
     "jupyter_client": {"headless"},
+    "nbclient": {"headless"},
     "packaging": {"pins"},
     "papermill": {"headless"},
     "psutil": {"executors", "fleet", "pool"},
