@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.flat import check_names
 from sweepkit.format1 import Layout, was_from_json
 from sweepkit.grid import REPLICATE, Grid, axis_keys
 from sweepkit.outputs import Output
@@ -25,7 +26,6 @@ from sweepkit.resume import (
 from sweepkit.rewrite import copied
 from sweepkit.run import Session
 from sweepkit.settings import Settings
-from sweepkit.stages import check_names
 from sweepkit.status import Progress, Status
 from sweepkit.stores.zarr import STAGES, ZarrStore
 from sweepkit.streams import run_keys

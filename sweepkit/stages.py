@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,22 +16,15 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from sweepkit.expressions import parse
+from sweepkit.flat import GIVEN, RUN, check_names
 from sweepkit.format1 import ATTRIBUTE
 from sweepkit.grid import random_prefix
 from sweepkit.places import Where, beneath, place
-from sweepkit.protocols import StoreError
 from sweepkit.root import STAGES
 from sweepkit.status import Status
 
-__all__ = ["check_names", "joined", "numbers"]
+__all__ = ["joined", "numbers"]
 
-RUN = "run"
-GIVEN = {
-    "stage": "which refinement each run is of",
-    "volume": "the share of the space that each run stands for",
-    RUN: "the dim of the runs of grid and refinements together",
-}
-"""What flat runs of a grid and its refinements have besides their own."""
 OF_THE_GRID = frozenset({"order", "axes", "stored", "dims"})
 """Parts of a declaration that tell where runs of the grid lie, which flat ones do not."""
 
@@ -45,22 +38,6 @@ def numbers(path: Where) -> list[int]:
     inner = place(path) / STAGES
     found |= {one.parent.name for one in inner.glob("*/zarr.json")}
     return sorted(int(name) for name in found if name.isdigit())
-
-
-def check_names(path: Where, names: Collection[str], given: Collection[str] = tuple(GIVEN)) -> None:
-    """Refuse parameters and outputs with the name of what flat runs have besides.
-
-    Raises
-    ------
-    StoreError
-        If there is one.
-    """
-    for name in given:
-        if name in names:
-            raise StoreError(
-                f"{path} has a parameter or output {name!r}, which is also what names "
-                f"{GIVEN[name]}; rename it in the simulator and run the grid into a new store"
-            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ FLOOR = {
     "distinct",
     "expressions",
     "files",
+    "flat",
     "format1",
     "grammar",
     "grid",
