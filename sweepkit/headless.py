@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
+import logging
 import sys
-import unittest.mock
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,45 +79,31 @@ def execute(
         if unknown:
             raise ValueError(unknown_words(unknown, list(known)))
     shown = None if quiet else sys.stdout
-    with _signals_noted() as heard:
-        try:
-            papermill.execute_notebook(
-                str(notebook),
-                str(executed),
-                dict(values),
-                kernel_name="python3",
-                language="python",
-                cwd=None if cwd is None else str(cwd),
-                progress_bar=False,
-                stdout_file=shown,
-                stderr_file=None if quiet else sys.stderr,
-            )
-        except papermill.PapermillExecutionError as stopped:
-            text = f"cell {stopped.exec_count}: {stopped.ename}: {stopped.evalue}; see {executed}"
-            raise NotebookFailedError(text, stopped.ename) from None
-        except NoSuchKernel:
-            raise ValueError(
-                "there is no kernel 'python3' to run notebooks; pip install ipykernel"
-            ) from None
-        except DeadKernelError as died:
-            if signal.SIGINT in heard:  # an interrupt ends the kernel, be it before its answer
-                raise KeyboardInterrupt from None
-            text = f"the notebook's kernel died; see {executed}"
-            raise NotebookFailedError(text, type(died).__name__) from None
+    logging.getLogger("asyncio").addFilter(_of_no_dead_kernel)
+    try:
+        papermill.execute_notebook(
+            str(notebook),
+            str(executed),
+            dict(values),
+            kernel_name="python3",
+            language="python",
+            cwd=None if cwd is None else str(cwd),
+            progress_bar=False,
+            stdout_file=shown,
+            stderr_file=None if quiet else sys.stderr,
+        )
+    except papermill.PapermillExecutionError as stopped:
+        text = f"cell {stopped.exec_count}: {stopped.ename}: {stopped.evalue}; see {executed}"
+        raise NotebookFailedError(text, stopped.ename) from None
+    except NoSuchKernel:
+        raise ValueError(
+            "there is no kernel 'python3' to run notebooks; pip install ipykernel"
+        ) from None
+    except DeadKernelError as died:
+        text = f"the notebook's kernel died; see {executed}"
+        raise NotebookFailedError(text, type(died).__name__) from None
 
 
-@contextlib.contextmanager
-def _signals_noted() -> Iterator[list[int]]:
-    """Signals that event loops handle meanwhile, which reach no other handler."""
-    heard: list[int] = []
-    handled = asyncio.SelectorEventLoop.add_signal_handler
-
-    def noting(loop: Any, number: int, callback: Any, *args: Any) -> None:
-        def noted() -> None:
-            heard.append(number)
-            callback(*args)
-
-        handled(loop, number, noted)
-
-    with unittest.mock.patch.object(asyncio.SelectorEventLoop, "add_signal_handler", noting):
-        yield heard
+def _of_no_dead_kernel(record: logging.LogRecord) -> bool:
+    """Whether a message is not of a kernel that an interrupt ended: that is told already."""
+    return "DeadKernelError" not in str(record.exc_info)
