@@ -85,6 +85,7 @@ class Versions(Store):
         self.snapshot = snapshot
         self._is_open = True
         self._beside = LocalStore(f"{path}{BESIDE}")
+        self._beside._is_open = True  # opening it would make the folder, also to read only
         self._main: Store | None = None
         self.look()
 

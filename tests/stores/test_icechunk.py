@@ -54,12 +54,15 @@ def test_each_session_leaves_versions_that_can_be_opened(place: str) -> None:
         sk.open(place, snapshot="none")
 
 
-def test_a_snapshot_of_what_keeps_none_is_refused(store: str) -> None:
+def test_a_snapshot_of_what_keeps_none_is_refused(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="is for Icechunk repositories"):
         sk.open(store, snapshot="1CECHNKREP0F1RSTCMT0")
     with pytest.raises(sk.StoreError, match="holds no sweep"):
         sk.open("nothing.icechunk")
-    assert not os.path.exists("nothing.icechunk")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_second_writer_is_refused_and_a_conflict_is_told(place: str) -> None:
