@@ -339,8 +339,8 @@ class Engine:
         key = message.get("key")
         try:
             return {"part": part, "key": key, "data": self._answer(part, message)}
-        except Exception as error:
-            log.debug("part %r could not be made", part, exc_info=True)
+        except Exception as error:  # the end of this thread's work: told in the view and logged
+            log.warning("part %r could not be made", part, exc_info=True)
             said = f"{type(error).__name__}: {error}".removesuffix(": ")
             if part == "overview":
                 return {"problem": f"The runs could not be counted: {said}"}
