@@ -42,8 +42,11 @@ class Stub:
 
     workers = 2
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[], int]) -> None:
+        self.told = told
         self.batches = 0
+        self.calls: list[int] = []
+        """How many calls had been made before each batch of this decade."""
 
     @contextmanager
     def hold(self, task: Any, *, timeout: Callable[[], float | None] | None) -> Iterator[Crew]:
@@ -58,6 +61,7 @@ class Stub:
             if stopping():
                 return
             self.batches += 1
+            self.calls.append(self.told())
             yield Outcome(batch, answer(batch.runs))
 
 
@@ -81,9 +85,34 @@ def trivial(a: float, b: float) -> float:
     return a + b
 
 
-def simulated(runs: int, store: str) -> list[dict[str, float]]:
-    """Plan and drive so many runs with the stub; what it took, decade by decade."""
-    executor, process = Stub(), psutil.Process()
+@contextmanager
+def called(counted: bool) -> Iterator[Callable[[], int]]:
+    """Tell how many Python and C functions this thread has called since, if it is ``counted``.
+
+    That is what the driver does, whatever else the machine does.
+    """
+    calls = 0
+
+    def profile(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    if counted:
+        sys.setprofile(profile)
+    try:
+        yield lambda: calls // 2  # each call is told again when it returns
+    finally:
+        if counted:
+            sys.setprofile(None)
+
+
+def simulated(runs: int, store: str, counted: bool = False) -> list[dict[str, float]]:
+    """Plan and drive so many runs with the stub; what it took, decade by decade.
+
+    Where calls are ``counted``, those of the middlemost batch are told (one in many also writes
+    what has gathered in some seconds), and the seconds are those of counting too.
+    """
+    process = psutil.Process()
     marks = [10**at for at in range(5, round(math.log10(runs)) + 1)]
     rows: list[dict[str, float]] = []
     began = time.perf_counter()
@@ -102,16 +131,19 @@ def simulated(runs: int, store: str) -> list[dict[str, float]]:
             {
                 "runs": float(marks.pop(0)),
                 "ms_a_batch": seconds / max(batches, 1) * 1e3,
+                "calls_a_batch": float(np.median(np.diff(executor.calls))),
                 "us_a_run": seconds / max(done, 1) * 1e6,
                 "mb": most,
             }
         )
         since[:] = [now, executor.batches, progress.finished]
+        executor.calls.clear()
         most = 0.0
 
-    ds = sk.run(
-        sk.Sweep(trivial, square(runs)), store, executor=executor, max_runs=runs, progress=watch
-    )
+    sweep = sk.Sweep(trivial, square(runs))
+    with called(counted) as told:
+        executor = Stub(told)
+        ds = sk.run(sweep, store, executor=executor, max_runs=runs, progress=watch)
     rows.append({"runs": float(runs), "seconds": time.perf_counter() - began, **on_disk(store)})
     assert int(ds["status"][-1, -1]) == Status.DONE
     return rows
