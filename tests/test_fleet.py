@@ -346,9 +346,16 @@ def test_200_killers_in_a_row_end(store: str) -> None:
 
 
 @pytest.mark.slow
-def test_20_killers_among_10_000_runs_cost_little(store: str) -> None:
-    """Little is what is begun again: of the batch that a worker died in, a share."""
-    ds = run(killers(10_000, 500, kill_self), store, 10_000)
+def test_20_killers_among_10_000_runs_cost_little(tmp_path: Path) -> None:
+    """Seconds are told, and what is begun again is bounded: none of it depends on the machine."""
+    began = time.monotonic()
+    ds = run(killers(10_000, 20_000, kill_self), str(tmp_path / "clean.zarr"), 10_000)
+    clean = time.monotonic() - began
+    assert counts(ds) == {"done": 10_000}
+    began = time.monotonic()
+    ds = run(killers(10_000, 500, kill_self), str(tmp_path / "deadly.zarr"), 10_000)
+    deadly = time.monotonic() - began
+    print(f"10,000 runs of 1 ms: clean {clean:.1f} s, with 20 killers {deadly:.1f} s")
     assert counts(ds) == {"done": 9_980, "crashed": 20}
     assert int(ds["attempts"].sum()) < 2 * 10_000
 

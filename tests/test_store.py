@@ -19,6 +19,7 @@ import zarr
 import sweepkit as sk
 from sweepkit.stores.zarr import StoreError, ZarrStore
 from tests.contracts import StoreContract
+from tests.waiting import LIMIT
 
 
 class TestZarrStore(StoreContract):
@@ -415,7 +416,7 @@ def two_writers(
         )
         with open(tmp_path / "go", "w") as file:
             file.write("x")
-        out, err = first.communicate(timeout=60)
+        out, err = first.communicate(timeout=LIMIT)
         assert out == "finished\n", err
         assert finish(WRITER, "3,4,5") == "finished\n"
         ds = sk.open(tmp_path / "a.zarr").load()

@@ -1,17 +1,22 @@
-"""Waiting for an event instead of for a time, and hanging without costing any."""
+"""Waiting for an event instead of for a time, hanging without costing any, and counting work."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, perf_counter
+from types import FrameType
 
 import psutil
 
-__all__ = ["LIMIT", "Leap", "gone", "hang", "until"]
+__all__ = ["LIMIT", "Leap", "counted", "free_port", "gone", "hang", "until"]
 
 LIMIT = 120.0
 """Seconds after which what a test waits for does not come: a loaded machine is slow, and stands
@@ -35,6 +40,16 @@ def gone(processes: Iterable[psutil.Process]) -> None:
     """Wait until processes have ended."""
     _, alive = psutil.wait_procs(list(processes), timeout=LIMIT)
     assert alive == []
+
+
+def free_port(but: int | None = None) -> int:
+    """A port that nothing listens on, and that the system gives to nobody who asks it for any."""
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)  # below those that it gives
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            if port != but:
+                return port
 
 
 def hang(mark: Path | str) -> None:
@@ -61,6 +76,23 @@ class Leap:
     def _hangs(self) -> bool:
         try:
             os.kill(int(self.mark.read_text()), 0)
-        except (FileNotFoundError, ProcessLookupError):
-            return False
+        except (FileNotFoundError, ValueError, ProcessLookupError):
+            return False  # not yet, or no more
         return True
+
+
+@contextmanager
+def counted() -> Iterator[list[str]]:
+    """What this thread calls meanwhile, Python's and C's functions: work, whatever the machine."""
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, function: object) -> None:
+        if event in ("call", "c_call"):
+            calls.append(event)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
