@@ -318,6 +318,7 @@ def test_a_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "text"
 
 
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")  # as others write it
 def test_another_zarr_group_is_refused_and_left_alone(tmp_path: Path) -> None:
     xr.Dataset({"x": 1.0}).to_zarr(tmp_path / "other.zarr", zarr_format=3, consolidated=True)
     with pytest.raises(StoreError, match="is a Zarr group but no sweep"):

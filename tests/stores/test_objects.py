@@ -189,7 +189,7 @@ def finished(bucket: Bucket) -> set[int]:
 
 
 def kill_and_resume(bucket: Bucket, start: Start, ledger: Any, wait: Callable[[Any], None]) -> None:
-    arguments = (bucket.url, json.dumps(bucket.options), ledger, 60)
+    arguments = (bucket.url, json.dumps(bucket.options), ledger, 40)
     first = start(DRIVER, *arguments)
     wait(first)
     first.send_signal(signal.SIGKILL)
@@ -203,7 +203,7 @@ def kill_and_resume(bucket: Bucket, start: Start, ledger: Any, wait: Callable[[A
     again = list(map(int, ledger.read_text().split()[before:]))
     assert not done & set(again)
     assert len(set(again)) == len(again)
-    assert finished(bucket) == set(range(60))
+    assert finished(bucket) == set(range(40))
     assert len(sk.verify(bucket.url, storage_options=bucket.options)) == 0
     states = [
         one["state"] for one in sk.receipt(bucket.url, storage_options=bucket.options).records
@@ -216,7 +216,7 @@ def test_what_counted_survives_a_kill_and_the_next_run_goes_on(
 ) -> None:
     def until_some_count(process: Any) -> None:
         until(lambda: len(finished(bucket)) >= 3, process)
-        assert len(finished(bucket)) < 60
+        assert len(finished(bucket)) < 40
 
     (tmp_path / "ledger.half").touch()  # it runs half of them and no more
     kill_and_resume(bucket, start, tmp_path / "ledger", until_some_count)
