@@ -40,6 +40,7 @@ def test_the_cells_of_the_readme_run_one_after_the_other(
     monkeypatch.setenv("PYTHONPATH", str(README.parent))
     code = [nbformat.v4.new_code_cell(one) for one in cells()]
     made = nbformat.v4.new_notebook(cells=code)
-    nbclient.NotebookClient(made, timeout=300, kernel_name="python3", cwd=str(tmp_path)).execute()
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(made, timeout=300, kernel_name="python3", resources=where).execute()
     told = {one.name for one in tmp_path.iterdir()}
     assert {"pendulum.zarr", "report.html", "runs.parquet", "pendulum-set", "big.zarr"} <= told
