@@ -148,6 +148,7 @@ FRONT = {
     "options",
     "planning",
     "pins",
+    "proxy",
     "share",
     "sharing",
     "shell",
