@@ -76,6 +76,29 @@ def test_runs_that_decide_the_end_do_not_wait_for_the_coarse_pass(store: str) ->
     assert {7, 99} <= set(ran[:4])
 
 
+def test_quick_calls_of_many_runs_are_not_cut_by_pieces_of_the_coarse_pass(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(format1, "BLOCK_RUNS", 1000)
+    grid = sk.grid(i=range(40_000))
+    sweep = sk.Sweep(sk.vectorized(lambda i: i * 1.0), grid)
+    held = ZarrStore(store)
+    session = Session(sweep, held, JoblibExecutor(1, "sequential"), Settings(pilot=1), silent)
+    session.run()
+    handout = session._new_handout()
+    handout.batch_of, handout.probing = lambda left: 32, lambda: True
+    lead = handout.lead(created=True)
+    with held.hold():
+        batches = list(handout.coarse(lead))
+        handout.probing = lambda: False
+        assert len(batches) < len(list(handout.coarse(lead)))
+    assert sorted(int(run) for one in batches for run in one.runs) == sorted(lead.tolist())
+    width = held.layout.block[0]
+    share = np.bincount(lead // width)
+    assert len(batches) == int(np.ceil(share / 32).sum())
+    assert all(len(set(one.runs // width)) == 1 for one in batches)
+
+
 def test_costs_learnt_in_the_coarse_pass_order_the_rest(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
