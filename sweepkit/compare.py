@@ -14,7 +14,8 @@ import xarray as xr
 
 import sweepkit.html as html
 from sweepkit.places import KeyPath
-from sweepkit.reading import declaration_of, open, requirements_of, run_dims_of, runs
+from sweepkit.reading import declaration_of, open, run_dims_of, runs
+from sweepkit.verdicts import requirements_of
 
 __all__ = ["Comparison", "compare", "frame"]
 
