@@ -330,7 +330,7 @@ def _status(one: xr.Dataset) -> str:
 def _margins(t: Table, one: xr.Dataset) -> dict[str, float]:
     if not t.requirements or _status(one) != NAMES[Status.DONE]:
         return {}
-    from sweepkit.reading import margin
+    from sweepkit.verdicts import margin
 
     values = margin(one, t.requirements).values.reshape(-1)
     return {r.name: float(v) for r, v in zip(t.requirements, values, strict=True)}

@@ -174,7 +174,7 @@ def _broken(t: Table, runs: NDArray[np.intp]) -> tuple[NDArray[np.int64], list[_
         return np.array([], dtype=np.int64), []
     if not t.requirements:
         return np.zeros(len(runs), dtype=np.int64), [("requirement", "failed", "")]
-    from sweepkit.reading import failed as failed_of
+    from sweepkit.verdicts import failed as failed_of
 
     code = np.zeros(len(runs), dtype=np.int64)
     for k, required in enumerate(t.requirements[:_MAX_REQUIREMENTS]):

@@ -197,7 +197,7 @@ def _quantity(
         y = y if goal == "max" else -y
         return np.where(known, y, np.nan), of, str(t.ds[of].attrs.get("units", ""))
     if t.requirements:
-        from sweepkit.reading import margin
+        from sweepkit.verdicts import margin
 
         margins = margin(t.ds, t.requirements).transpose(*t.dims, "requirement").values
         margins = margins.reshape(t.n, -1).astype(np.float64)

@@ -34,8 +34,9 @@ from sweepkit.analysis.reasons import check_share, whole_number
 from sweepkit.analysis.regions import regions
 from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split, undecided
 from sweepkit.analysis.table import Table, freed, passed_and_failed, table
+from sweepkit.crossing import grid, paired
 from sweepkit.expressions import parse
-from sweepkit.grid import Grid, grid, paired
+from sweepkit.grid import Grid
 from sweepkit.html import box, note, section
 from sweepkit.html import table as html_table
 from sweepkit.parameters import values
