@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.clock import Clock, clocked
+
 ROOT = Path(__file__).parents[1]
 
 EXHAUSTIVE = os.environ.get("SWEEPKIT_EXHAUSTIVE") == "1"
@@ -30,6 +32,12 @@ def handlers() -> Iterator[None]:
     for one, handler in before.items():
         signal.signal(one, handler)
     assert left == before
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that the test moves, for sessions in its own process."""
+    return clocked(monkeypatch)
 
 
 @pytest.fixture
