@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,11 @@ def test_declared_costs_change_no_result(tmp_path: Path) -> None:
     np.testing.assert_array_equal(plain["result"], told["result"])
 
 
-def test_quick_runs_lie_in_batches_as_they_lie_in_the_store(store: str) -> None:
+def test_quick_runs_lie_in_batches_as_they_lie_in_the_store(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 1e-6)  # a microsecond for each run, however slow the machine
+    monkeypatch.setattr("sweepkit.evaluate.perf_counter", lambda: next(clock))
     ran: list[int] = []
     sweep = sk.Sweep(recording(ran), sk.grid(i=range(2000)))
     order = order_of(sweep, store, ran)
@@ -194,7 +199,11 @@ def test_quick_runs_lie_in_batches_as_they_lie_in_the_store(store: str) -> None:
     assert rest == sorted(rest)
 
 
-def test_costs_are_learnt_with_bounded_work_for_each_batch(store: str) -> None:
+def test_costs_are_learnt_with_bounded_work_for_each_batch(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 1e-6)
+    monkeypatch.setattr("sweepkit.evaluate.perf_counter", lambda: next(clock))
     sweep = sk.Sweep(lambda i: 1.0, sk.grid(i=range(20_000)))
     session = Session(sweep, ZarrStore(store), JoblibExecutor(1, "sequential"), Settings(), silent)
     session.run()

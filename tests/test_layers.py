@@ -152,6 +152,7 @@ FRONT = {
     "options",
     "planning",
     "pins",
+    "proxy",
     "share",
     "sharing",
     "shell",

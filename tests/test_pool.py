@@ -17,7 +17,8 @@ import sweepkit as sk
 from sweepkit.policies import Standing, fair_finish, fair_share, first_come
 from sweepkit.pool import SLICE, Seat, Slots
 from sweepkit.status import ENDINGS, Status
-from tests.test_job import LIMIT, Told, workers
+from tests.test_job import Told, workers
+from tests.waiting import LIMIT
 
 
 def slow(a: int) -> int:
@@ -239,8 +240,8 @@ def test_weights_and_deadlines_of_all_kinds_are_taken(
             (
                 {"weight": 1e-6, "priority": np.int64(-3)},
                 {"weight": np.float32(1e6), "deadline": "2 h"},
-                {"weight": 2, "deadline": timedelta(minutes=1)},
-                {"deadline": 60},
+                {"weight": 2, "deadline": timedelta(minutes=60)},
+                {"deadline": 3600},
             )
         ):
             pool.start(sweep(doubled, 4), tmp_path / f"{number}.zarr", **option)  # type: ignore[arg-type]
