@@ -293,6 +293,11 @@ class Costs:
         )
         return np.sqrt(np.minimum(variance, MOST_BEYOND**2))
 
+    @property
+    def _freedom_beyond(self) -> float:
+        """Degrees of freedom of that spread: a declared number tells nothing of what lies there."""
+        return PRIOR_RUNS + len(self.kept)
+
     def expected(self, runs: NDArray[np.int64]) -> Array:
         """Expected seconds of some runs, shape (n,); NaN while nothing is known."""
         if not self.known:
@@ -306,12 +311,14 @@ class Costs:
         if not self.known:
             return np.full(len(runs), math.nan)
         quantile = _quantile(self._fit.freedom, level)
+        far = _quantile(self._freedom_beyond, level)
         parts = []
         for part in _chunks(runs):
             mean, x = self._log(part)
             variance = ((x @ self._fit.factor) ** 2).sum(axis=1)
-            spread = np.sqrt(self._fit.noise * (1 + variance) + self._beyond(part, x) ** 2)
-            parts.append(np.exp(np.minimum(mean + quantile * spread, 700.0)))
+            around = quantile**2 * self._fit.noise * (1 + variance)
+            reach = np.sqrt(around + (far * self._beyond(part, x)) ** 2)
+            parts.append(np.exp(np.minimum(mean + math.copysign(1, quantile) * reach, 700.0)))
         return np.concatenate(parts or [np.zeros(0)])
 
     def total(self, runs: NDArray[np.int64]) -> Total:
@@ -330,10 +337,11 @@ class Costs:
             slope += each @ x
         if not seconds:
             return Total(0.0, 1.0)
-        shared = float(((slope @ fit.factor) ** 2).sum()) * noise + beyond**2
+        shared = float(((slope @ fit.factor) ** 2).sum()) * noise
         level = seconds**2 * noise**2 / (2 * fit.freedom)  # the noise itself is uncertain, too
         spread = math.sqrt(own + shared + level) / seconds
-        reach = _quantile(fit.freedom, 0.975) * spread
+        far = _quantile(self._freedom_beyond, 0.975) * beyond / seconds
+        reach = math.hypot(_quantile(fit.freedom, 0.975) * spread, far)
         return Total(seconds, math.exp(min(reach, math.log(MOST_FACTOR))))
 
     def varies(self, runs: NDArray[np.int64]) -> bool:

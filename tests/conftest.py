@@ -19,6 +19,8 @@ from hypothesis import settings
 
 from tests.waiting import LIMIT
 
+from tests.clock import Clock, clocked
+
 ROOT = Path(__file__).parents[1]
 
 EXHAUSTIVE = os.environ.get("SWEEPKIT_EXHAUSTIVE") == "1"
@@ -61,6 +63,12 @@ def handlers() -> Iterator[None]:
     for one, handler in before.items():
         signal.signal(one, handler)
     assert left == before
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that the test moves, for sessions in its own process."""
+    return clocked(monkeypatch)
 
 
 @pytest.fixture

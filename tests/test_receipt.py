@@ -17,6 +17,7 @@ import pytest
 
 import sweepkit as sk
 from sweepkit.receipt import Meter
+from tests.clock import Clock
 
 OPTIONS: dict[str, Any] = {"backend": "sequential", "progress": False}
 
@@ -55,12 +56,13 @@ def test_a_receipt_adds_up_what_sessions_took(store: str) -> None:
     assert (sessions["ended"] >= sessions["began"]).all()
 
 
-def test_what_is_left_is_told_of_the_grid_and_of_its_refinements(store: str) -> None:
+def test_what_is_left_is_told_of_the_grid_and_of_its_refinements(store: str, clock: Clock) -> None:
     def slow(a: float) -> float:
-        time.sleep(0.01)
+        clock.pass_by(0.01)
         return a
 
-    sweep = sk.Sweep(slow, sk.grid(a=np.linspace(0, 1, 40)), requirements=["result > 0.5"])
+    grid = sk.grid(a=np.linspace(0, 1, 40))
+    sweep = sk.Sweep(slow, grid, requirements=["result > 0.5"], version="1")
     ds = sk.run(sweep, store, request=sk.Request(budget=0.15), **OPTIONS)
     left = int((ds["status"] == 0).sum())
     assert 0 < left < 40
@@ -112,22 +114,15 @@ def test_a_receipt_is_shown_as_text_and_escaped_html(tmp_path: Path) -> None:
     assert "&lt;i&gt;" in shown
 
 
-def test_the_meter_runs_only_while_compute_is_held() -> None:
+def test_the_meter_runs_only_while_compute_is_held(clock: Clock) -> None:
     meter = Meter()
-    meter.hold(0)
-    assert meter.seconds == meter.core_seconds == 0
-    meter.hold(2)
-    time.sleep(0.02)
-    meter.hold(2)
-    meter.hold(0)
-    first = meter.seconds
-    assert 0.02 <= first < 1
-    assert meter.core_seconds == pytest.approx(2 * first)
-    time.sleep(0.02)
-    assert meter.seconds == first
-    meter.hold(1)
-    meter.hold(0)
-    assert first <= meter.seconds < first + 0.02
+    for workers, seconds in ((0, 5.0), (2, 3.0), (2, 1.0), (0, 7.0), (1, 2.0), (0, 9.0)):
+        meter.hold(workers)
+        clock.pass_by(seconds)
+    assert (meter.seconds, meter.core_seconds) == (6.0, 10.0)
+    meter.hold(3)
+    clock.pass_by(1.0)
+    assert (meter.seconds, meter.core_seconds) == (7.0, 13.0)
 
 
 def test_a_receipt_tells_who_ran_it_and_where(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
