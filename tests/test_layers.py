@@ -173,6 +173,7 @@ USES_A_PLUG = {("refine", "stores")}
 SHARED = {
     "analysis": {
         "additive",
+        "answerable",
         "bases",
         "boxes",
         "candidates",
@@ -182,9 +183,13 @@ SHARED = {
         "intervals",
         "lattice",
         "limits",
+        "naming",
+        "needed",
+        "neighbours",
         "nominal",
         "outcomes",
         "peeling",
+        "rates",
         "reasons",
         "refined",
         "regions",
