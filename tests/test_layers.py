@@ -184,6 +184,7 @@ USES_A_PLUG = {("refine", "stores")}
 SHARED = {
     "analysis": {
         "additive",
+        "answerable",
         "bases",
         "boxes",
         "candidates",
@@ -193,9 +194,13 @@ SHARED = {
         "intervals",
         "lattice",
         "limits",
+        "naming",
+        "needed",
+        "neighbours",
         "nominal",
         "outcomes",
         "peeling",
+        "rates",
         "reasons",
         "refined",
         "regions",

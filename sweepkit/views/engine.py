@@ -16,8 +16,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
+from sweepkit.analysis.neighbours import axis_codes
 from sweepkit.analysis.outcomes import FAILED, PENDING
-from sweepkit.analysis.table import Table, axis_codes
+from sweepkit.analysis.table import Table
 from sweepkit.places import Given
 from sweepkit.root import UnreachableError
 from sweepkit.views import captions, deeper, figures
