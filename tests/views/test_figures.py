@@ -276,7 +276,7 @@ def test_long_numbers_are_read_at_a_glance() -> None:
 
 def test_the_nearest_passing_run_lists_all_that_differs() -> None:
     rng = np.random.default_rng(3)
-    a, b = rng.random((2, 60))
+    a, b = rng.random((2, 300))
     ds = xr.Dataset({"y": ("run", a + 0.01 * b)}, {"a": ("run", a), "b": ("run", b)})
     engine = Engine(ds, requirements=["y < 0.5"])
     run = int(np.flatnonzero(ds["y"] >= 0.5)[0])
