@@ -211,6 +211,19 @@ def _nothing(asked: Asked) -> str:
     )
 
 
+def _completed(t: Table, points: list[Wanted]) -> list[Wanted]:
+    """The points with the parameters of one value only, which a run is given as well."""
+    derived = set(declared(t.ds).get("derived", {}))
+    roles = any("role" in array.attrs for array in t.ds.coords.values())
+    fixed = {}
+    for name, array in t.ds.coords.items():
+        role = array.attrs.get("role")
+        given = role in ("design", "scenario") if roles else array.ndim == 1
+        if array.size == 1 and given and name not in derived and name not in points[0].at:
+            fixed[str(name)] = array.values.reshape(-1)[0]
+    return [replace(point, at={**point.at, **fixed}) for point in points] if fixed else points
+
+
 def _new(t: Table, points: list[Wanted]) -> list[Wanted]:
     """The points without repeats and without those that have run or are going to."""
     names = list(points[0].at) if points else []
@@ -226,7 +239,7 @@ def _new(t: Table, points: list[Wanted]) -> list[Wanted]:
         if key not in there:
             there.add(key)
             new.append(point)
-    return _unmasked(t, new)
+    return _unmasked(t, _completed(t, new)) if new else new
 
 
 def _unmasked(t: Table, points: list[Wanted]) -> list[Wanted]:
