@@ -42,6 +42,7 @@ FLOOR = {
     "versioned",
 }
 RUNNING = {
+    "accounts",
     "agreement",
     "amend",
     "arrays",
@@ -65,6 +66,7 @@ RUNNING = {
     "equipment",
     "evaluate",
     "executors",
+    "features",
     "fit",
     "fleet",
     "forecast",
@@ -106,6 +108,7 @@ RUNNING = {
     "rewrite",
     "run",
     "schema",
+    "seal",
     "settings",
     "setup",
     "signals",
@@ -118,6 +121,7 @@ RUNNING = {
     "traits",
     "vectorized",
     "worker",
+    "workload",
 }
 READING = {
     "analysis",

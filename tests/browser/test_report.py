@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
+from tests import waiting
 from tests.poles import stored
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def file(store: Path) -> Path:
 def page(chromium: Browser, file: Path) -> Iterator[Page]:
     """The report in a window of its own; nothing may be asked for, and no script may complain."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(1000 * waiting.LIMIT)
     asked: list[str] = []
     complaints: list[str] = []
     made = context.new_page()
