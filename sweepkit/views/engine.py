@@ -16,7 +16,6 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
-from sweepkit.analysis.neighbours import axis_codes
 from sweepkit.analysis.outcomes import FAILED, PENDING
 from sweepkit.analysis.table import Table
 from sweepkit.places import Given
