@@ -14,8 +14,9 @@ import xarray as xr
 
 import sweepkit.html as html
 from sweepkit.places import KeyPath, where
-from sweepkit.reading import declaration_of, open, requirements_of, run_dims_of, runs
+from sweepkit.reading import declaration_of, open, run_dims_of, runs
 from sweepkit.stages import numbers
+from sweepkit.verdicts import requirements_of
 
 __all__ = ["Comparison", "compare", "frame"]
 

@@ -15,8 +15,9 @@ import xarray as xr
 
 from sweepkit.format1 import ATTRIBUTE
 from sweepkit.places import Given, where
-from sweepkit.reading import failed, open, requirements_of, run_dims_of, runs
+from sweepkit.reading import open, run_dims_of, runs
 from sweepkit.stages import numbers
+from sweepkit.verdicts import failed, requirements_of
 
 __all__ = ["columns_of", "export", "in_parts"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from sweepkit.command import Command
+from sweepkit.crossing import grid
 from sweepkit.declared import Declared, checked_cost
 from sweepkit.expressions import Expression
-from sweepkit.format1 import RESERVED
-from sweepkit.grid import Grid, grid
+from sweepkit.grid import Grid
 from sweepkit.html import box, code, note, section
 from sweepkit.html import table as html_table
 from sweepkit.identity import Identity, identify
@@ -149,10 +149,6 @@ class Sweep:
     def _check_names(self) -> None:
         taken = {*self.grid.names, *self.grid.dims, *(n for n, _ in self.grid.derived)}
         taken |= {dim for one in self.grid.parameters for dim in one.dims}
-        for one in sorted(taken & RESERVED):
-            raise ValueError(
-                f"{one!r} is the name of a variable of the store; rename the parameter or dim"
-            )
         sizes: dict[str, tuple[str, int]] = {}
         for name, said in self.outputs.items():
             wrong = name_fault(name)

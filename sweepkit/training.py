@@ -18,11 +18,12 @@ from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.analysis.table import Table, table
 from sweepkit.datacard import MARK, DataCard
 from sweepkit.export import arrow, described, in_parts
-from sweepkit.reading import declaration_of, open, requirements_of
+from sweepkit.reading import declaration_of, open
 from sweepkit.rows import boxes, by_step, schema_of, to_arrow
 from sweepkit.splits import SPLITS, Split, split_runs
 from sweepkit.stages import numbers
 from sweepkit.status import NAMES, Status
+from sweepkit.verdicts import requirements_of
 
 __all__ = ["training_set"]
 

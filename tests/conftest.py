@@ -17,9 +17,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from tests.waiting import LIMIT
-
 from tests.clock import Clock, clocked
+from tests.waiting import LIMIT
 
 ROOT = Path(__file__).parents[1]
 

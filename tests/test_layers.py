@@ -17,6 +17,7 @@ FLOOR = {
     "axes",
     "canonical",
     "cards",
+    "crossing",
     "distinct",
     "expressions",
     "files",
@@ -138,6 +139,7 @@ READING = {
     "stages",
     "stored",
     "training",
+    "verdicts",
     "views",
 }
 FRONT = {
@@ -169,7 +171,11 @@ MAY_IMPORT = {
 }
 """By module or folder: the modules and folders of sweepkit that it may import."""
 
-CORE = FLOOR | RUNNING - {"executors", "stores"} | {"formulas", "lazy", "reading", "stored"}
+CORE = (
+    FLOOR
+    | RUNNING - {"executors", "stores"}
+    | {"formulas", "lazy", "reading", "stored", "verdicts"}
+)
 """The closed core, which knows the plugs' contracts and none of the plugs."""
 
 USES_A_PLUG = {("refine", "stores")}
@@ -178,6 +184,7 @@ USES_A_PLUG = {("refine", "stores")}
 SHARED = {
     "analysis": {
         "additive",
+        "answerable",
         "bases",
         "boxes",
         "candidates",
@@ -187,9 +194,13 @@ SHARED = {
         "intervals",
         "lattice",
         "limits",
+        "naming",
+        "needed",
+        "neighbours",
         "nominal",
         "outcomes",
         "peeling",
+        "rates",
         "reasons",
         "refined",
         "regions",

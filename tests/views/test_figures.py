@@ -272,3 +272,16 @@ def test_long_numbers_are_read_at_a_glance() -> None:
     assert rounded(text) == (
         "gain 0.152 to 10, load >= 2.5 and x = 1235, 8.01e-05 of <n> in v1.2345a"
     )
+
+
+def test_the_nearest_passing_run_lists_all_that_differs() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.random((2, 300))
+    ds = xr.Dataset({"y": ("run", a + 0.01 * b)}, {"a": ("run", a), "b": ("run", b)})
+    engine = Engine(ds, requirements=["y < 0.5"])
+    run = int(np.flatnonzero(ds["y"] >= 0.5)[0])
+    near = record(engine.source, engine.table, run, engine.stops, None)["nearest"]
+    away = np.abs(a - a[run]) / np.ptp(a) + np.abs(b - b[run]) / np.ptp(b)
+    passing = np.flatnonzero(ds["y"] < 0.5)
+    assert near["run"] == passing[np.argmin(away[passing])]
+    assert [one["name"] for one in near["changes"]] == ["a", "b"]
