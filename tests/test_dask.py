@@ -232,6 +232,41 @@ def test_a_cluster_that_is_made_is_held_for_the_job_and_released(tmp_path: Path)
     assert_gone(before)
 
 
+def test_a_pause_gives_back_the_workers_of_a_cluster_that_is_held(tmp_path: Path) -> None:
+    made: list[Any] = []
+
+    def cluster() -> Any:
+        made.append(
+            distributed.LocalCluster(
+                n_workers=1,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+        )
+        return made[-1]
+
+    def slow(a: int) -> float:
+        time.sleep(0.02)
+        return a * 1.0
+
+    executor = sk.DaskExecutor(cluster=cluster)
+    job = sk.start(sk.Sweep(slow, sk.grid(a=range(100))), tmp_path / "s.zarr", executor=executor)
+    try:
+        until(lambda: job.progress.finished > 0)
+        job.pause()
+        until(lambda: job.state == "paused" and not made[0].workers)
+        still, held = job.progress.finished, job.session.course.meter.core_seconds
+        assert still < 100
+        assert job.session.course.meter.core_seconds == held
+        job.resume()
+        assert (job.result(LIMIT)["status"] == 1).all()
+    finally:
+        job.cancel()
+        job.wait(LIMIT)
+
+
 def children() -> set[int]:
     """Processes below this one, but for trackers that live as long as it does."""
     found = set()
