@@ -14,7 +14,6 @@ from sweepkit.console import show_card, show_frame, show_state, state_of, watch
 from sweepkit.launch import run_notebook, run_sweep
 from sweepkit.places import Where, is_url, where
 from sweepkit.shell import (
-    AS_JSON,
     INTO,
     REACHED,
     STATUSES,
@@ -116,9 +115,7 @@ def run(
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 @click.option("-f", "--follow", is_flag=True, help="Until nobody is at work on it.")
 def status(store: str, storage: Any, as_json: bool, follow: bool) -> None:
     """How far the sweep in STORE is, also while another process runs it.
@@ -181,9 +178,7 @@ def plan(
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def receipt(store: str, storage: Any, as_json: bool) -> None:
     """What all sessions of STORE took, and what was wasted.
 
@@ -201,9 +196,7 @@ def receipt(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def provenance(store: str, storage: Any, as_json: bool) -> None:
     """Who computed STORE: sessions, code, packages, platform, cost.
 
@@ -220,9 +213,7 @@ def provenance(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def verify(store: str, storage: Any, as_json: bool) -> None:
     """Name every missing or damaged chunk of STORE; the next run makes just those anew.
 
@@ -243,10 +234,11 @@ def verify(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--stages", is_flag=True, help="Refined runs, too.")
+@click.option(
+    "--stages/--no-stages", default=True, help="With or without refined runs; by default with."
+)
 def export(store: str, storage: Any, path: Path, stages: bool) -> None:
     """Write the runs of STORE to PATH: .parquet, .csv, .json or .nc, one row a run.
 
@@ -255,13 +247,13 @@ def export(store: str, storage: Any, path: Path, stages: bool) -> None:
       sweepkit export s.zarr runs.parquet
     """
     with told():
-        sk.export(sk.open(where(store, storage), stages=stages), path)
+        place = where(store, storage)
+        sk.export(place if stages else sk.open(place), path)
     click.echo(str(path))
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--partial", is_flag=True, help="Also with pending runs, as it is now.")
 @click.option("--overwrite", is_flag=True, help="In the place of a zip that is there.")
@@ -322,8 +314,7 @@ def compare(before: str, after: str, storage: Any) -> None:
 
 @main.command()
 @TARGET
-@STORE
-@REACHED
+@shell.reads
 @click.argument("run", type=int)
 @VALUES
 def replay(target: str, store: str, storage: Any, run: int, values: dict[str, Any]) -> None:
@@ -347,8 +338,7 @@ def replay(target: str, store: str, storage: Any, run: int, values: dict[str, An
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @click.option(
     "-o",
     "--output",
@@ -378,8 +368,7 @@ def report(
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")

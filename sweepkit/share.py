@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit import sharing
 from sweepkit.headless import execute
+from sweepkit.pack import INSIDE
 from sweepkit.pins import pinned, write_wheel
 from sweepkit.places import is_url
 from sweepkit.protocols import UnwritableError
@@ -57,7 +59,8 @@ def share(
     Parameters
     ----------
     store : path
-        Of a sweep that nobody writes to.
+        Of a sweep that nobody writes to: a folder, or the zip that :func:`sweepkit.pack` makes.
+        Its provenance goes along: who ran it, and the path of the simulator's file.
     folder : path
         To be made; or empty.
     source : str, optional
@@ -96,14 +99,19 @@ def share(
         )
     pins = pinned(EXTRAS, ALSO)
     origin = Path(store)
-    if is_url(os.fspath(store)) or origin.is_file():
-        raise ValueError(f"{store} is no folder; share a store that lies in one")
+    if is_url(os.fspath(store)):
+        raise ValueError(
+            f"{store} is at a URL, and git takes files: share a copy of it in a folder, or the zip "
+            f"that sk.pack makes of it"
+        )
     sk.open(origin)  # what is wrong with it is told before anything is made
     with ExitStack() as stack:
+        if origin.is_file():
+            origin = _unzipped(origin, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         with suppress(UnwritableError):  # where nobody can write, nobody does
             stack.enter_context(ZarrStore(origin).hold())
         ds = sk.open(origin)
-        _check_store(origin, ds, unfinished=unfinished, logs=logs)
+        _check_store(origin, ds, os.fspath(store), unfinished=unfinished, logs=logs)
         place.parent.mkdir(parents=True, exist_ok=True)
         made = stack.enter_context(
             tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-")
@@ -119,6 +127,17 @@ def share(
     return Path(folder)
 
 
+def _unzipped(packed: Path, folder: Path) -> Path:
+    """The store in a zip that :func:`sweepkit.pack` made, with what lies beside it, as folders."""
+    store = folder / packed.name.removesuffix(".zip")
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(store)
+    inside = store / INSIDE
+    if inside.is_dir():
+        inside.rename(_beside(store))
+    return store
+
+
 def _check_place(place: Path) -> None:
     if place.is_dir() and any(place.iterdir()):
         held = ", ".join(sorted(one.name for one in place.iterdir())[:3])
@@ -129,11 +148,11 @@ def _check_place(place: Path) -> None:
         raise ValueError(f"{place} is no folder; give one that is not there yet")
 
 
-def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -> None:
+def _check_store(store: Path, ds: xr.Dataset, given: str, *, unfinished: bool, logs: bool) -> None:
     pending = int((ds["status"].values == Status.PENDING).sum())
     if pending and not unfinished:
         raise ValueError(
-            f"{pending:,} of {ds['status'].size:,} runs in {store} are pending; run the sweep to "
+            f"{pending:,} of {ds['status'].size:,} runs in {given} are pending; run the sweep to "
             "its end, or share it as it is with unfinished=True"
         )
     files = [*_files(store, logs=logs), *_files(_beside(store), logs=logs)]
@@ -146,7 +165,7 @@ def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -
             "small one, and say in its binder/postBuild where the other is",
         ]
         raise ValueError(
-            f"{store} has {bytes_text(size)}, and hosts of git take up to "
+            f"{given} has {bytes_text(size)}, and hosts of git take up to "
             f"{bytes_text(MOST_BYTES)}: {'; or '.join(ways)}"
         )
 
@@ -208,7 +227,6 @@ def _write(place: Path, ds: xr.Dataset, name: str, pins: Sequence[str], source: 
         "binder/requirements.txt": "".join(f"{one}\n" for one in pins),
         "binder/runtime.txt": f"python-{sys.version_info.major}.{sys.version_info.minor}\n",
         "binder/postBuild": sharing.post_build(shlex.quote(own), shlex.quote(name)),
-        "binder/reach.py": sharing.REACH,
         "explore.ipynb": json.dumps(sharing.notebook(title, name, ds), indent=1),
     }
     for path, text in written.items():

@@ -17,6 +17,7 @@ FLOOR = {
     "axes",
     "canonical",
     "cards",
+    "crossing",
     "distinct",
     "expressions",
     "files",
@@ -42,6 +43,7 @@ FLOOR = {
     "versioned",
 }
 RUNNING = {
+    "accounts",
     "agreement",
     "amend",
     "arrays",
@@ -65,6 +67,7 @@ RUNNING = {
     "equipment",
     "evaluate",
     "executors",
+    "features",
     "fit",
     "fleet",
     "forecast",
@@ -106,6 +109,7 @@ RUNNING = {
     "rewrite",
     "run",
     "schema",
+    "seal",
     "settings",
     "setup",
     "signals",
@@ -118,6 +122,7 @@ RUNNING = {
     "traits",
     "vectorized",
     "worker",
+    "workload",
 }
 READING = {
     "analysis",
@@ -134,6 +139,7 @@ READING = {
     "stages",
     "stored",
     "training",
+    "verdicts",
     "views",
 }
 FRONT = {
@@ -148,6 +154,7 @@ FRONT = {
     "options",
     "planning",
     "pins",
+    "proxy",
     "share",
     "sharing",
     "shell",
@@ -164,7 +171,11 @@ MAY_IMPORT = {
 }
 """By module or folder: the modules and folders of sweepkit that it may import."""
 
-CORE = FLOOR | RUNNING - {"executors", "stores"} | {"formulas", "lazy", "reading", "stored"}
+CORE = (
+    FLOOR
+    | RUNNING - {"executors", "stores"}
+    | {"formulas", "lazy", "reading", "stored", "verdicts"}
+)
 """The closed core, which knows the plugs' contracts and none of the plugs."""
 
 USES_A_PLUG = {("refine", "stores")}
@@ -173,6 +184,7 @@ USES_A_PLUG = {("refine", "stores")}
 SHARED = {
     "analysis": {
         "additive",
+        "answerable",
         "bases",
         "boxes",
         "candidates",
@@ -182,9 +194,13 @@ SHARED = {
         "intervals",
         "lattice",
         "limits",
+        "naming",
+        "needed",
+        "neighbours",
         "nominal",
         "outcomes",
         "peeling",
+        "rates",
         "reasons",
         "refined",
         "regions",
