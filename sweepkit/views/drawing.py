@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -113,7 +115,8 @@ def _shown(figure: Any) -> Any:
     from holoviews.ipython.display_hooks import pprint_display
 
     if hv.Store.current_backend != "bokeh":
-        return pprint_display(figure)
+        with _any_letter():
+            return pprint_display(figure)
     import panel
 
     return panel.panel(figure)._repr_mimebundle_()  # type: ignore[attr-defined]
@@ -123,7 +126,16 @@ def _picture(figure: Any) -> Any:
     """A PNG of a figure beside its HTML, by matplotlib alone: bokeh would need a browser for it."""
     from holoviews.ipython.display_hooks import png_display
 
-    return png_display(figure) if hv.Store.current_backend == "matplotlib" else None
+    with _any_letter():
+        return png_display(figure) if hv.Store.current_backend == "matplotlib" else None
+
+
+@contextmanager
+def _any_letter() -> Iterator[None]:
+    """Letters that the font lacks are boxes in the picture, and no page of warnings beside it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        yield
 
 
 def _kernel_shell() -> Any:

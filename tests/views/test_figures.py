@@ -195,6 +195,17 @@ def test_lines_are_all_runs_of_a_small_set_and_keep_rare_outcomes_of_a_large_one
     assert set(range(30)) <= set(runs.tolist())
 
 
+def test_runs_that_have_not_ended_take_no_line_from_those_that_have() -> None:
+    status = np.zeros(20_000, int)
+    status[:3000] = 1
+    ds = xr.Dataset({"y": ("a", status * 1.0), "status": ("a", status)}, {"a": np.arange(20_000)})
+    drawn = deeper.lines(Engine(ds, requirements=["y > 0"]).asked())
+    assert unpacked(drawn["runs"]).tolist() == list(range(3000))
+    assert drawn["total"] == 3000
+    none = deeper.lines(Engine(ds.assign(status=ds["status"] * 0), requirements=["y > 0"]).asked())
+    assert none == {"why": "No run has ended, so there is no line to draw."}
+
+
 def test_small_multiples_over_two_parameters_count_each_cell(
     engine: Engine, frame: pd.DataFrame
 ) -> None:

@@ -79,7 +79,7 @@ export function united(text, units) {
 export function bounds({ rate, low, high }, digits = 0) {
   if (low === null || low === undefined || Number.isNaN(low)) return "";
   const text = `${percent(low, digits)} to ${percent(high, digits)} %`;
-  return rate < low - 1e-9 || rate > high + 1e-9 ? `of all runs ${text}` : text;
+  return rate < low - 1e-9 || rate > high + 1e-9 ? `all runs: ${text}` : text;
 }
 
 // A reason as a sentence.

@@ -73,10 +73,11 @@ export function parallelView(app) {
         if (outcome[i] in tally) tally[outcome[i]]++;
       }
     if (!light) {
+      const word = app.part("overview").progress.pending ? "ended run" : "run";
       note.textContent =
         n < data.total
-          ? `${count(n)} of ${plural(data.total, "run")} drawn, sampled by outcome; ${count(inside)} selected`
-          : `${plural(inside, "run")} of ${count(data.total)} drawn, none sampled away`;
+          ? `${count(n)} of ${plural(data.total, word)} drawn, sampled by outcome; ${count(inside)} selected`
+          : `${plural(inside, word)} of ${count(data.total)} drawn, none sampled away`;
       swap(
         toggles,
         ["pass", "fail", "error"].map((k) =>
