@@ -49,7 +49,7 @@ def report(
     requirements : optional
         In place of the stored ones, such as ``["steps >= 500"]``.
     title : str, optional
-        Of the page; by default the sweep's name.
+        Of the page; by default the name of the store, else of the sweep.
 
     Returns
     -------
