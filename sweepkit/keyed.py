@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 AT_ONCE = 16
 """Requests under way at the same time."""
+BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
+"""What a zip raises whose bytes have changed."""
 CONNECT_SECONDS, READ_SECONDS = 5, 20
 """How long S3 is waited for, at each attempt, unless storage_options say otherwise."""
 
@@ -214,8 +216,16 @@ class Keyed(WrapperStore[Store]):
             yield
         except (FileExistsError, FileNotFoundError):
             raise
-        except zipfile.BadZipFile as fault:
-            raise ValueError(str(fault)) from fault
+        except BROKEN as fault:  # as a disk tells it, and so it is met as damage
+            shown = "/".join((self.shown, key))
+            raise OSError(errno.EIO, f"the zip is damaged: {fault}", shown) from fault
+        except (TypeError, ValueError) as fault:
+            if not isinstance(self._store, FsspecStore) or isinstance(fault, StoreError):
+                raise
+            raise ValueError(
+                f"{'/'.join((self.shown, key))} cannot be asked for: {fault}; see whether "
+                "storage_options are as fsspec takes them for it"
+            ) from fault
         except _raised() as fault:
             raise UnreachableError(
                 f"{'/'.join((self.shown, key))} cannot be reached: {_words(fault)}; what counted "
@@ -343,7 +353,10 @@ class Keyed(WrapperStore[Store]):
         if not key or (known is not None and key not in known.keys):
             return None
         if not isinstance(self._store, FsspecStore):
-            found = await self.get(key, default_buffer_prototype())
+            try:
+                found = await self.get(key, default_buffer_prototype())
+            except OSError:
+                return ("it is there, and cannot be read",)
             if found is None:
                 return None
             content = found.to_bytes()
@@ -496,7 +509,7 @@ def _words(fault: BaseException) -> str:
 # --- places that people name ---------------------------------------------------------------------
 
 
-def of_url(url: str, options: Mapping[str, Any]) -> KeyPath:
+def of_url(url: str, given: Mapping[str, Any]) -> KeyPath:
     """A place by its URL.
 
     Raises
@@ -533,19 +546,18 @@ def of_url(url: str, options: Mapping[str, Any]) -> KeyPath:
             f"{url} needs a package that is not installed; pip install {package!r} "
             f"(see https://filesystem-spec.readthedocs.io for {protocol})"
         ) from None
-    if protocol in ("s3", "s3a"):
-        waits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
-        said = {**waits, **options.get("config_kwargs", {})}
-        # Else it asks for the size of each object before it reads it.
-        options = {"max_concurrency": 1, **options, "config_kwargs": said}
-    fresh = {"use_listings_cache": False, **options}  # of what other machines write, too
+    options = {"use_listings_cache": False, **given}  # of what other machines write, too
     shown = f"{protocol}://{outer}" if outer else f"{protocol}:/"
     try:
-        store = FsspecStore.from_url(f"{protocol}://{outer}", storage_options=fresh)
-    except TypeError as fault:
-        raise ValueError(
-            f"storage_options ({', '.join(options)}) do not fit {protocol!r}: {fault}"
-        ) from fault
+        if protocol in ("s3", "s3a"):
+            waits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
+            said = {**waits, **options.get("config_kwargs", {})}
+            # Else it asks for the size of each object before it reads it.
+            options = {"max_concurrency": 1, **options, "config_kwargs": said}
+        store = FsspecStore.from_url(f"{protocol}://{outer}", storage_options=options)
+    except (TypeError, ValueError) as fault:
+        names = ", ".join(sorted(map(str, given)))
+        raise ValueError(f"storage_options ({names}) do not fit {protocol!r}: {fault}") from fault
     return KeyPath(Keyed(store, shown), name)
 
 

@@ -9,9 +9,10 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,13 +20,15 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit import sharing
 from sweepkit.headless import execute
+from sweepkit.pack import copy_store
 from sweepkit.pins import pinned, write_wheel
-from sweepkit.places import is_url
+from sweepkit.places import Given, KeyPath, Where, where
 from sweepkit.protocols import UnwritableError
 from sweepkit.quantities import bytes_text
 from sweepkit.root import side_folder
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
+from sweepkit.targets import target as target_of
 
 __all__ = ["share"]
 
@@ -41,12 +44,13 @@ SOURCE = re.compile(r"git\+(https|ssh)://[^\s'\"\\$`;|&<>]+")
 
 
 def share(
-    store: str | os.PathLike[str],
+    store: Given,
     folder: str | os.PathLike[str],
     *,
     source: str | None = None,
     logs: bool = True,
     unfinished: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a folder that is a Binder repository by itself: anyone explores the sweep from a link.
 
@@ -56,8 +60,8 @@ def share(
 
     Parameters
     ----------
-    store : path
-        Of a sweep that nobody writes to.
+    store : path, URL or Zarr store
+        Of a sweep that nobody writes to. What is no folder goes along as one.
     folder : path
         To be made; or empty.
     source : str, optional
@@ -68,6 +72,8 @@ def share(
         Whether what runs printed goes along; tracebacks tell paths of the machine.
     unfinished : bool
         Share the store also if runs are pending.
+    storage_options : mapping, optional
+        As of :func:`run`, where the store is a URL.
 
     Returns
     -------
@@ -95,11 +101,10 @@ def share(
             "'git+https://github.com/OWNER/sweepkit@v0.1.0'"
         )
     pins = pinned(EXTRAS, ALSO)
-    origin = Path(store)
-    if is_url(os.fspath(store)) or origin.is_file():
-        raise ValueError(f"{store} is no folder; share a store that lies in one")
-    sk.open(origin)  # what is wrong with it is told before anything is made
+    given = where(store, storage_options)
+    sk.open(given)  # what is wrong with it is told before anything is made
     with ExitStack() as stack:
+        origin = _as_folder(given, stack)
         with suppress(UnwritableError):  # where nobody can write, nobody does
             stack.enter_context(ZarrStore(origin).hold())
         ds = sk.open(origin)
@@ -117,6 +122,17 @@ def share(
         else:
             fresh.rename(place)
     return Path(folder)
+
+
+def _as_folder(given: Where, stack: ExitStack) -> Path:
+    """The folder of a store, or one for a while with a copy of a store that lies elsewhere."""
+    if not isinstance(given, KeyPath):
+        return Path(given)
+    name = PurePosixPath(str(given)).name.removesuffix(".zip").removesuffix(".icechunk")
+    made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweepkit-")))
+    aim = made / (name if name.endswith(".zarr") else f"{name}.zarr")
+    copy_store(target_of(given), aim, MOST_BYTES)
+    return aim
 
 
 def _check_place(place: Path) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "LEFT",
     "REACHED",
     "REFUSED",
+    "SNAPSHOT",
     "STATUSES",
     "STORE",
     "TARGET",
@@ -124,6 +125,8 @@ class Place(click.Path):
     name = "store"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if str(value).startswith("memory://"):
+            self.fail("what is in memory is gone with this command; give a path or another URL")
         return str(value)
 
 
@@ -139,6 +142,9 @@ REACHED = click.option(
     callback=parameters_of,
     metavar="NAME=VALUE",
     help="For the file system of a URL, such as endpoint_url=http://127.0.0.1:9000.",
+)
+SNAPSHOT = click.option(
+    "--snapshot", help="Version of an Icechunk repository, of those that 'snapshots' lists."
 )
 VALUES = click.option(
     "-p",
