@@ -17,10 +17,10 @@ from zarr.storage import LocalStore
 from sweepkit.axes import same_encoding
 from sweepkit.files import loads, lost_chunks, remove_tree, same_files
 from sweepkit.format1 import Variable, fill_value, stored, stored_name
-from sweepkit.keyed import Rooted
 from sweepkit.places import KeyPath, Place
 from sweepkit.protocols import StoreError
 from sweepkit.root import FAULTS, UnreachableError, check_codecs, difference
+from sweepkit.rooted import Rooted
 
 __all__ = ["Arrays"]
 

@@ -224,7 +224,7 @@ def where(
             f"folder of that name is './{text}'"
         )
     if text is not None and is_url(text) and not text.startswith("file://"):
-        from sweepkit.keyed import of_url
+        from sweepkit.addresses import of_url
 
         return of_url(text, storage_options or {})
     if storage_options:
@@ -240,13 +240,13 @@ def where(
 
             return of_icechunk(text, snapshot)
         if text.endswith(".zip") and os.path.isfile(text):
-            from sweepkit.keyed import of_zip
+            from sweepkit.addresses import of_zip
 
             return of_zip(text)
         return text
     if isinstance(given, KeyPath):
         return given
-    from sweepkit.keyed import of_store
+    from sweepkit.addresses import of_store
 
     return of_store(given)
 
