@@ -14,7 +14,6 @@ from sweepkit.console import show_card, show_frame, show_state, state_of, watch
 from sweepkit.launch import run_notebook, run_sweep
 from sweepkit.places import Where, is_url, where
 from sweepkit.shell import (
-    AS_JSON,
     INTO,
     REACHED,
     SNAPSHOT,
@@ -117,10 +116,8 @@ def run(
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads_as_text_or_json
 @SNAPSHOT
-@AS_JSON
 @click.option("-f", "--follow", is_flag=True, help="Until nobody is at work on it.")
 def status(store: str, storage: Any, snapshot: str | None, as_json: bool, follow: bool) -> None:
     """How far the sweep in STORE is, also while another process runs it.
@@ -183,9 +180,7 @@ def plan(
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def receipt(store: str, storage: Any, as_json: bool) -> None:
     """What all sessions of STORE took, and what was wasted.
 
@@ -203,9 +198,7 @@ def receipt(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def provenance(store: str, storage: Any, as_json: bool) -> None:
     """Who computed STORE: sessions, code, packages, platform, cost.
 
@@ -222,9 +215,7 @@ def provenance(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def verify(store: str, storage: Any, as_json: bool) -> None:
     """Name every missing or damaged chunk of STORE; the next run makes just those anew.
 
@@ -245,11 +236,12 @@ def verify(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @SNAPSHOT
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--stages", is_flag=True, help="Refined runs, too.")
+@click.option(
+    "--stages/--no-stages", default=True, help="With or without refined runs; by default with."
+)
 def export(store: str, storage: Any, snapshot: str | None, path: Path, stages: bool) -> None:
     """Write the runs of STORE to PATH: .parquet, .csv, .json or .nc, one row a run.
 
@@ -258,13 +250,13 @@ def export(store: str, storage: Any, snapshot: str | None, path: Path, stages: b
       sweepkit export s.zarr runs.parquet
     """
     with told():
-        sk.export(sk.open(where(store, storage, snapshot), stages=stages), path)
+        place = where(store, storage, snapshot)
+        sk.export(place if stages else sk.open(place), path)
     click.echo(str(path))
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--partial", is_flag=True, help="Also with pending runs, as it is now.")
 @click.option("--overwrite", is_flag=True, help="In the place of a zip that is there.")
@@ -282,7 +274,7 @@ def pack(store: str, storage: Any, path: Path, partial: bool, overwrite: bool) -
 
 @main.command()
 @STORE
-@AS_JSON
+@shell.AS_JSON
 def snapshots(store: str, as_json: bool) -> None:
     """The versions kept in the Icechunk repository STORE, the last one first.
 
@@ -300,8 +292,7 @@ def snapshots(store: str, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--source", help="Where sweepkit comes from, as in git+https://...; else a wheel.")
 @click.option("--no-logs", is_flag=True, help="Leave out what runs printed.")
@@ -353,8 +344,7 @@ def compare(before: str, after: str, storage: Any) -> None:
 
 @main.command()
 @TARGET
-@STORE
-@REACHED
+@shell.reads
 @SNAPSHOT
 @click.argument("run", type=int)
 @VALUES
@@ -386,8 +376,7 @@ def replay(
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @SNAPSHOT
 @click.option(
     "-o",
@@ -423,8 +412,7 @@ def report(
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @SNAPSHOT
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -217,10 +218,25 @@ def _to_json(ds: xr.Dataset, target: Path, requirements: Any) -> None:
     rows, ds = _rows(ds, requirements)
     columns = columns_of(ds, rows, requirements)
     fields = [{"name": name, **one} for name, one in columns.items()]
-    data = rows.to_json(orient="records", date_format="iso", double_precision=15)
+    data = ", ".join(_objects(rows))
     head = json.dumps({"schema": {"fields": fields}, "sweepkit": _about(ds)}, ensure_ascii=False)
     with replacing(target) as part:
-        part.write_text(f'{head[:-1]}, "data": {data}}}\n', encoding="utf-8")
+        part.write_text(f'{head[:-1]}, "data": [{data}]}}\n', encoding="utf-8")
+
+
+def _objects(rows: pd.DataFrame) -> Iterator[str]:
+    """Rows as JSON, numbers to their last digit; what is NaN or infinite is null."""
+    plain = {}
+    for name in rows.columns:
+        column = rows[name]
+        if column.dtype.kind == "f":
+            column = column.astype(object).where(np.isfinite(column), None)
+        elif column.dtype.kind not in "biu":
+            table = column.to_frame().to_json(orient="values", date_format="iso", date_unit="ns")
+            column = pd.Series([one for (one,) in json.loads(table)], dtype=object)
+        plain[name] = column.astype(object).tolist()
+    for row in zip(*plain.values(), strict=True):
+        yield json.dumps(dict(zip(plain, row, strict=True)), ensure_ascii=False, allow_nan=False)
 
 
 def _to_netcdf(ds: xr.Dataset, target: Path, requirements: Any) -> None:

@@ -43,7 +43,7 @@ from sweepkit.rewrite import holds_nothing, retype
 from sweepkit.settings import Settings
 from sweepkit.status import Example, Status
 from sweepkit.sweep import Sweep
-from sweepkit.vectorized import CallCost
+from sweepkit.vectorized import CallCost, Vectorized
 
 __all__ = ["Intake"]
 
@@ -137,6 +137,18 @@ class Intake:
         rows = np.arange(0, len(result), step)
         rows = rows[result.status[rows] != Status.CRASHED]
         self.costs = self.costs.after(outcome.batch.runs[rows], result.duration[rows])
+
+    def size_of_call(self, left: int, *, workers: int) -> int:
+        """Runs of the next batch of a vectorized simulator, when so many are left."""
+        simulator = self.sweep.simulator
+        most = simulator.max_batch if isinstance(simulator, Vectorized) else 1
+        return self.calls.next(left, workers, most)
+
+    @property
+    def probing(self) -> bool:
+        """Whether calls of a vectorized simulator are still made larger to see what they cost."""
+        simulator = self.sweep.simulator
+        return isinstance(simulator, Vectorized) and self.calls.probing(simulator.max_batch)
 
     def _learnt(self, outcome: Outcome) -> tuple[tuple[Variable, ...], Coords]:
         columns, declared = outcome.result.columns, self.sweep.outputs

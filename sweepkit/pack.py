@@ -112,8 +112,10 @@ def pack(
     return str(path)
 
 
-def copy_store(source: ZarrStore, folder: Path, most: int) -> None:
+def copy_store(source: ZarrStore, folder: Path, most: int, *, logs: bool) -> None:
     """Copy a store, wherever it lies, to a folder, and what is beside it to beside that.
+
+    Texts of ``log`` stay away unless ``logs``.
 
     Raises
     ------
@@ -127,11 +129,14 @@ def copy_store(source: ZarrStore, folder: Path, most: int) -> None:
         with suppress(UnwritableError):  # then nobody else writes there either
             held.enter_context(source.hold())
         for name, place in _names(source).items():
+            if not logs and "/log/c/" in f"/{name}":
+                continue
             content = place.read_bytes()
             total += len(content)
             if total > most:
                 raise ValueError(
                     f"{source.path} has more than the {bytes_text(most)} that hosts of git take; "
+                    f"{'leave out what runs printed with logs=False, or ' if logs else ''}"
                     "run a coarser grid or fewer outputs into a store of its own"
                 )
             beside = name.startswith(f"{INSIDE}/")

@@ -20,6 +20,7 @@ from sweepkit.places import KeyPath, Place, place, where
 from sweepkit.quantities import core_text
 from sweepkit.reading import declaration_of, open, source_of
 from sweepkit.root import side_folder
+from sweepkit.stages import numbers as stages_of
 from sweepkit.status import NAMES
 
 __all__ = ["Provenance", "provenance"]
@@ -130,7 +131,8 @@ def provenance(ds: Given, *, storage_options: Mapping[str, Any] | None = None) -
     Parameters
     ----------
     ds : path or Dataset
-        A store, or what :func:`sweepkit.open` gave while its store is there.
+        A store, whose refined runs count too, or what :func:`sweepkit.open` gave while its store
+        is there.
     storage_options : mapping, optional
         As of :func:`sweepkit.open`, for a URL.
 
@@ -150,7 +152,7 @@ def provenance(ds: Given, *, storage_options: Mapping[str, Any] | None = None) -
         raise ValueError(
             "the Dataset does not say what made it; give the store's path, or what sk.open gave"
         )
-    opened = ds if isinstance(ds, xr.Dataset) else open(ds)
+    opened = ds if isinstance(ds, xr.Dataset) else open(ds, stages=bool(stages_of(where(ds))))
     source = source_of(opened)
     sessions = [] if source is None else _sessions(side_folder(place(source)))
     made = np.zeros(0, dtype=np.int64)

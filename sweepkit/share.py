@@ -61,7 +61,9 @@ def share(
     Parameters
     ----------
     store : path, URL or Zarr store
-        Of a sweep that nobody writes to. What is no folder goes along as one.
+        Of a sweep that nobody writes to. What is no folder, such as the zip that
+        :func:`sweepkit.pack` makes, goes along as one. So does its provenance: who ran it, and
+        the path of the simulator's file.
     folder : path
         To be made; or empty.
     source : str, optional
@@ -104,11 +106,11 @@ def share(
     given = where(store, storage_options)
     sk.open(given)  # what is wrong with it is told before anything is made
     with ExitStack() as stack:
-        origin = _as_folder(given, stack)
+        origin = _as_folder(given, stack, logs=logs)
         with suppress(UnwritableError):  # where nobody can write, nobody does
             stack.enter_context(ZarrStore(origin).hold())
         ds = sk.open(origin)
-        _check_store(origin, ds, unfinished=unfinished, logs=logs)
+        _check_store(origin, ds, str(given), unfinished=unfinished, logs=logs)
         place.parent.mkdir(parents=True, exist_ok=True)
         made = stack.enter_context(
             tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-")
@@ -124,14 +126,14 @@ def share(
     return Path(folder)
 
 
-def _as_folder(given: Where, stack: ExitStack) -> Path:
+def _as_folder(given: Where, stack: ExitStack, *, logs: bool) -> Path:
     """The folder of a store, or one for a while with a copy of a store that lies elsewhere."""
     if not isinstance(given, KeyPath):
         return Path(given)
     name = PurePosixPath(str(given)).name.removesuffix(".zip").removesuffix(".icechunk")
     made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweepkit-")))
     aim = made / (name if name.endswith(".zarr") else f"{name}.zarr")
-    copy_store(target_of(given), aim, MOST_BYTES)
+    copy_store(target_of(given), aim, MOST_BYTES, logs=logs)
     return aim
 
 
@@ -145,11 +147,11 @@ def _check_place(place: Path) -> None:
         raise ValueError(f"{place} is no folder; give one that is not there yet")
 
 
-def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -> None:
+def _check_store(store: Path, ds: xr.Dataset, given: str, *, unfinished: bool, logs: bool) -> None:
     pending = int((ds["status"].values == Status.PENDING).sum())
     if pending and not unfinished:
         raise ValueError(
-            f"{pending:,} of {ds['status'].size:,} runs in {store} are pending; run the sweep to "
+            f"{pending:,} of {ds['status'].size:,} runs in {given} are pending; run the sweep to "
             "its end, or share it as it is with unfinished=True"
         )
     files = [*_files(store, logs=logs), *_files(_beside(store), logs=logs)]
@@ -162,7 +164,7 @@ def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -
             "small one, and say in its binder/postBuild where the other is",
         ]
         raise ValueError(
-            f"{store} has {bytes_text(size)}, and hosts of git take up to "
+            f"{given} has {bytes_text(size)}, and hosts of git take up to "
             f"{bytes_text(MOST_BYTES)}: {'; or '.join(ways)}"
         )
 
@@ -224,7 +226,6 @@ def _write(place: Path, ds: xr.Dataset, name: str, pins: Sequence[str], source: 
         "binder/requirements.txt": "".join(f"{one}\n" for one in pins),
         "binder/runtime.txt": f"python-{sys.version_info.major}.{sys.version_info.minor}\n",
         "binder/postBuild": sharing.post_build(shlex.quote(own), shlex.quote(name)),
-        "binder/reach.py": sharing.REACH,
         "explore.ipynb": json.dumps(sharing.notebook(title, name, ds), indent=1),
     }
     for path, text in written.items():

@@ -308,8 +308,9 @@ class Sweep:
         Raises
         ------
         ValueError
-            If it is no such document, its parts disagree, an input is not what was declared, or
-            it names code or objects that it cannot bring along and that are not passed.
+            If it is no such document, was changed since it was written, its parts disagree, an
+            input is not what was declared, or it names code or objects that it cannot bring along
+            and that are not passed. What is changed on purpose is taken without "digests".
         StaleCodeError
             If the code found here is another than what was declared, unless it is passed.
         """

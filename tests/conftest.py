@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,41 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
+
+from tests.waiting import LIMIT
 
 ROOT = Path(__file__).parents[1]
 
 EXHAUSTIVE = os.environ.get("SWEEPKIT_EXHAUSTIVE") == "1"
 """Whether long forms try everything, which takes hours, and not a sample of some minutes."""
+
+MEMORY = Path("/dev/shm")
+"""A file system in memory, where there is one."""
+
+MUCH = 4 * 2**30
+"""Bytes that must be free there for the folders of tests, which take a tenth of it."""
+
+if not EXHAUSTIVE:
+    settings.load_profile("ci")  # the same examples each time, and none too slow
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep folders of tests in memory: stores are flushed, for which a disk takes half the time.
+
+    ``--basetemp`` has them elsewhere, and left there. What a session left that was killed goes.
+    """
+    if config.option.basetemp is not None or not MEMORY.is_dir():
+        return
+    for old in MEMORY.glob("pytest-of-sweepkit-*"):
+        if not psutil.pid_exists(int(old.name.rpartition("-")[2])):
+            shutil.rmtree(old, ignore_errors=True)
+    if shutil.disk_usage(MEMORY).free < MUCH:
+        return
+    folder = MEMORY / f"pytest-of-sweepkit-{os.getpid()}"
+    config.option.basetemp = str(folder)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +113,7 @@ def finish(start: Start) -> Callable[..., str]:
 
     def finished(code: str, *arguments: object) -> str:
         process = start(code, *arguments)
-        out, err = process.communicate(timeout=1800)
+        out, err = process.communicate(timeout=15 * LIMIT)
         assert process.returncode == 0, f"exit code {process.returncode}\n{out}\n{err}"
         return out
 

@@ -18,6 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import LIMIT, free_port
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 NODE = "sweepkit"
 PARTITION = "debug"
@@ -71,7 +73,7 @@ class Slurm:
     def ask(self, *command: str) -> str:
         """What a command of SLURM prints."""
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=30
+            command, env=self.environment, capture_output=True, text=True, timeout=LIMIT
         )
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -122,7 +124,8 @@ def slurm() -> Iterator[Slurm]:
         (folder / "plugstack.conf").touch()
         (folder / "munge.key").write_bytes(os.urandom(128))
         (folder / "munge.key").chmod(0o400)
-        controller_port, node_port = _free_ports()
+        controller_port = free_port()
+        node_port = free_port(but=controller_port)
         (folder / "slurm.conf").write_text(
             CONF.format(
                 folder=folder,
@@ -148,13 +151,6 @@ def slurm() -> Iterator[Slurm]:
         _wait(lambda: "idle" in _asked(queue, "sinfo", "-h", "-o", "%T"), controller, queue)
         assert node.poll() is None
         yield queue
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 def _daemon(stack: ExitStack, queue: Slurm, name: str, *options: str) -> subprocess.Popen[bytes]:
@@ -184,7 +180,7 @@ def _asked(queue: Slurm, *command: str) -> str:
 
 
 def _wait(event: Callable[[], bool], process: subprocess.Popen[bytes], queue: Slurm) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT
     while not event():
         if process.poll() is not None or time.monotonic() > end:
             logs = [*queue.folder.glob("*.out"), *queue.folder.glob("*.log")]
@@ -206,7 +202,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(timeout=5)
+            process.wait(timeout=LIMIT / 4)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from rich.console import Console
 import sweepkit as sk
 from sweepkit.cli import main
 from sweepkit.console import _picture, state_of
+from tests.waiting import LIMIT, until
 
 MODULE = """
 import sweepkit as sk
@@ -81,14 +81,6 @@ def test_a_sweep_is_run_watched_and_handed_on(shell: Shell, tmp_path: Path) -> N
     assert "as stored, bit for bit" in again.stdout
 
 
-def wait_until(fact: Callable[[], bool], limit: float = 60.0) -> None:
-    """Look again until something holds."""
-    end = time.monotonic() + limit
-    while not fact():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
-
-
 def quietly(*words: object) -> tuple[int, str]:
     done = CliRunner().invoke(main, [str(word) for word in words])
     return done.exit_code, done.output
@@ -110,7 +102,7 @@ def test_what_is_wrong_is_told_in_a_line_and_without_a_traceback(here: Path) -> 
         (("run", "nothing"), "'nothing' is no sweep; give module:name"),
         (("run", "no_such_module:x"), "module 'no_such_module' is not found"),
         (("run", f"{module}:missing"), "has no 'missing'"),
-        (("run", f"{module}:number"), "is a int and no Sweep"),
+        (("run", f"{module}:number"), "is no Sweep but of type int"),
         (("run", here, "-p", "highest=3"), "takes no parameters"),
         (("run", here, "--deadline", "yesterday"), "yesterday"),
         (("run", here, "--timeout", "-3"), "timeout is -3"),
@@ -231,7 +223,7 @@ def test_a_live_store_is_watched_from_another_terminal(
 ) -> None:
     process = start(LIVE, tmp_path / "go")
     told: dict[str, Any] = {}
-    wait_until(lambda: (tmp_path / "live.zarr" / "zarr.json").exists())
+    until(lambda: (tmp_path / "live.zarr" / "zarr.json").exists(), process)
 
     def running() -> bool:
         nonlocal told
@@ -239,7 +231,7 @@ def test_a_live_store_is_watched_from_another_terminal(
         told = json.loads(told.output)
         return bool(told["running"])
 
-    wait_until(running)
+    until(running, process)
     assert told["session"]["pid"] == process.pid
     assert told["finished"] < told["total"] == 8
     code, said = quietly("status", tmp_path / "live.zarr")
@@ -250,7 +242,7 @@ def test_a_live_store_is_watched_from_another_terminal(
     assert code == 0
     assert "8 of 8 runs are finished" in said
     assert "last session: done" in said
-    assert process.wait(60) == 0
+    assert process.wait(LIMIT) == 0
 
 
 def test_a_port_that_is_taken_is_told(here: Path) -> None:
@@ -300,7 +292,7 @@ def test_bash_completes_commands_and_offers_notebooks(here: Path) -> None:
     env = {**os.environ, "PATH": f"{command.parent.absolute()}{os.pathsep}{os.environ['PATH']}"}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        ["bash", "-c", script], env=env, capture_output=True, text=True, check=False, timeout=120
+        ["bash", "-c", script], env=env, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.stdout.split() == ["cartpole.ipynb"], done.stderr
 

@@ -8,7 +8,6 @@ import re
 import signal
 import stat
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 import sweepkit as sk
 from sweepkit.status import Status
+from tests.waiting import LIMIT, Leap, until
 
 BACKENDS = ("loky", "threading", "sequential")
 HOSTILE = [
@@ -220,44 +220,54 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_a_time_limit_ends_the_program_and_what_it_started(tmp_path: Path, store: str) -> None:
+def test_a_time_limit_ends_the_program_and_what_it_started(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pids = tmp_path / "pids"
+    mark = tmp_path / "hangs"
     body = (
-        "print('waiting', flush=True)\n"
+        "print('waiting', sys.argv[1], flush=True)\n"
         "child = os.fork()\n"
         f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}} ')\n"
-        "time.sleep(60 if sys.argv[1] == '1' else 0)\nprint('y=2')"
+        "if sys.argv[1] == '1':\n"
+        "    log = os.environ['SWEEPKIT_SESSION'] + '.log'\n"
+        "    if child:\n"
+        f"        while str(child) not in open({str(pids)!r}).read():\n"
+        "            time.sleep(0.01)\n"
+        "        while 'waiting 1' not in open(log, errors='replace').read():\n"
+        "            time.sleep(0.01)\n"
+        f"        open({str(mark)!r}, 'w').write(str(os.getppid()))\n"
+        "    time.sleep(600)\n"
+        "print('y=2')"
     )
     simulator = sk.command(
         f"{script(tmp_path, body)} {{a}}", outputs={"y": sk.from_stdout(r"y=(\S)")}
     )
-    ds = run(simulator, sk.grid(a=[0, 1]), store, backend="loky", timeout=1.5)
+    monkeypatch.setattr("sweepkit.fleet.perf_counter", Leap(mark))
+    grid = sk.grid(a=[0, 1])
+    ds = run(simulator, grid, store, backend="loky", n_jobs=1, timeout=LIMIT)
     assert ds["status"].values.tolist() == [Status.DONE, Status.TIMEOUT]
-    assert "waiting" in ds["log"].sel(a=1).item()
+    assert "waiting 1" in ds["log"].sel(a=1).item()
     started = [int(one) for one in pids.read_text().split()]
     assert len(started) == 4
-    end = time.monotonic() + 10
-    while not all(map(gone, started)):
-        assert time.monotonic() < end
-        psutil.wait_procs([psutil.Process(p) for p in started if not gone(p)], timeout=0.2)
+    until(lambda: all(map(gone, started)))
 
 
 def test_what_a_program_leaves_behind_is_ended_in_this_process_too(
     tmp_path: Path, store: str
 ) -> None:
     body = (
-        "if not os.fork():\n    print(f'pid={os.getpid()}', flush=True)\n    time.sleep(60)\n"
-        "else:\n    time.sleep(0.3)"
+        "there, here = os.pipe()\n"
+        "if not os.fork():\n    print(f'pid={os.getpid()}', flush=True)\n"
+        "    os.write(here, b'x')\n    time.sleep(600)\n"
+        "else:\n    os.read(there, 1)"
     )
     simulator = sk.command(
         f"{script(tmp_path, body)} {{a}}", outputs=sk.from_stdout(r"pid=(\d+)", kind=int)
     )
     ds = run(simulator, sk.grid(a=[0]), store)
     pid = int(ds["result"].item())
-    end = time.monotonic() + 10
-    while not gone(pid):
-        assert time.monotonic() < end
-        psutil.wait_procs([psutil.Process(pid)], timeout=0.2)
+    until(lambda: gone(pid))
 
 
 def test_files_are_kept_and_found_by_run(tmp_path: Path, store: str) -> None:
@@ -396,9 +406,8 @@ def test_columns_of_one_name_are_not_told_apart_and_said_so(store: str) -> None:
     text = ["sh", "-c", "printf 'x,y,x\\n{a},2,3\\n' > t.csv"]
     simulator = sk.command(text, outputs=sk.from_csv("t.csv"))
     ds = run(simulator, sk.grid(a=[1]), store)
-    assert ds["error"].item().endswith(
-        "output file 't.csv' has 2 columns 'x'; their names tell them apart, so give each its own"
-    )
+    told = "output file 't.csv' has 2 columns 'x'; their names tell them apart, so give each "
+    assert ds["error"].item().endswith(f"{told}its own")
     one = sk.command(text, outputs={"u": sk.from_csv("t.csv", "x")})
     assert "has 2 columns 'x'" in run(one, sk.grid(a=[1]), f"{store}2")["error"].item()
     other = sk.command(text, outputs={"u": sk.from_csv("t.csv", "y")})
@@ -430,7 +439,9 @@ def test_setup_gives_a_program_what_it_needs(tmp_path: Path, store: str) -> None
 
 def test_an_interrupt_ends_the_program_too(tmp_path: Path, store: str, start: Any) -> None:
     pid_file = tmp_path / "pid"
-    path = script(tmp_path, f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    path = script(
+        tmp_path, f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    )
     process = start(
         """
         import sys, sweepkit as sk
@@ -441,13 +452,9 @@ def test_an_interrupt_ends_the_program_too(tmp_path: Path, store: str, start: An
         path,
         store,
     )
-    end = time.monotonic() + 60
-    while not (pid_file.exists() and pid_file.read_text()):
-        assert time.monotonic() < end
-        assert process.poll() is None, process.communicate()
-        psutil.wait_procs([psutil.Process(process.pid)], timeout=0.05)
+    until(lambda: pid_file.exists() and pid_file.read_text(), process)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert gone(int(pid_file.read_text()))
+    process.communicate(timeout=LIMIT)
+    until(lambda: gone(int(pid_file.read_text())))
     assert json.loads(Path(f"{store}/zarr.json").read_text())
     assert os.path.isdir(store)

@@ -31,6 +31,7 @@ from sweepkit.containment import Surroundings, kept_surroundings
 from sweepkit.evaluate import Station, Task, evaluate
 from sweepkit.simulator import unsettles
 from sweepkit.traits import Pristine, Trait
+from tests.waiting import LIMIT
 
 
 def limit_files() -> None:
@@ -167,12 +168,14 @@ def test_the_caller_gets_its_own_decimal_context_back() -> None:
     assert before.prec == 28
 
 
-def test_threads_that_end_at_once_are_none_left_behind() -> None:
+def test_threads_that_end_at_once_are_none_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     hold = threading.Event()
+    monkeypatch.setattr("sweepkit.containment.ENDING", LIMIT)
     with Surroundings(True) as surroundings:
         threading.Thread(target=time.sleep, args=(0.01,)).start()
         assert not surroundings.restore(wholly=True)
-        threading.Thread(target=hold.wait, args=(60,), name="left").start()
+        monkeypatch.setattr("sweepkit.containment.ENDING", 0.05)
+        threading.Thread(target=hold.wait, args=(LIMIT,), name="left").start()
         assert surroundings.restore(wholly=True)
         assert surroundings.told() == ("threads left behind: left",)
         assert not surroundings.restore(wholly=True)

@@ -4,7 +4,6 @@ import ast
 import math
 import operator
 import pickle
-import time
 import warnings
 from typing import Any
 
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from sweepkit.expressions import ExpressionError, parse
 from sweepkit.grammar import MAX_DEPTH, MAX_LENGTH
+from tests.waiting import counted
 
 NAN = float("nan")
 
@@ -140,10 +140,9 @@ def test_a_long_text_is_shown_around_the_place() -> None:
     ],
 )
 def test_absurd_texts_are_refused_at_once(text: str) -> None:
-    began = time.perf_counter()
-    with pytest.raises(ExpressionError):
+    with counted() as calls, pytest.raises(ExpressionError):
         parse(text)
-    assert time.perf_counter() - began < 1
+    assert len(calls) < 100_000
 
 
 def test_nesting_up_to_the_limit_is_evaluated() -> None:
@@ -151,10 +150,9 @@ def test_nesting_up_to_the_limit_is_evaluated() -> None:
 
 
 def test_huge_powers_of_constants_cost_nothing() -> None:
-    began = time.perf_counter()
+    """As whole numbers, they would take longer than anybody waits."""
     assert value("10**10**10") == math.inf
     assert value("9**9**9**9") == math.inf
-    assert time.perf_counter() - began < 1
 
 
 @pytest.mark.parametrize("text", ["1if 2else 3", "a < 0x1for", "1or 2", "'a' 'b'(1)", "1(2)"])
@@ -887,10 +885,6 @@ def test_a_limit_is_finite() -> None:
 def test_a_mask_of_a_block_takes_no_loop_over_cells() -> None:
     values = {name: xr.Variable("cell", np.linspace(0, 1, 65_000)) for name in ("length", "mass")}
     expression = parse("length * mass < 0.5")
-    durations = []
-    for _ in range(20):
-        began = time.perf_counter()
+    with counted() as calls:
         expression.holds(values)
-        durations.append(time.perf_counter() - began)
-    # 0.1 ms here; a loop over cells takes more than 20 ms.
-    assert min(durations) < 5e-3
+    assert len(calls) < 1_000

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -26,6 +26,7 @@ from sweepkit.fleet import Fleet, WorkerStartError, pickled
 from sweepkit.protocols import Batch
 from sweepkit.status import Status
 from tests.contracts import task_of
+from tests.waiting import LIMIT, Leap, hang, until
 
 Start = Callable[..., "Popen[str]"]
 
@@ -46,6 +47,13 @@ def workers() -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             pass
     return found
+
+
+def overdue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mark for runs that hang, by which they are overdue at once."""
+    mark = folder / "hangs"
+    monkeypatch.setattr("sweepkit.fleet.perf_counter", Leap(mark))
+    return mark
 
 
 def counts(ds: Any) -> dict[str, int]:
@@ -85,17 +93,21 @@ def test_a_time_limit_is_refused_where_a_run_cannot_be_killed(
     assert not Path(store).exists()
 
 
-def test_a_time_limit_may_follow_from_the_mean_time(store: str) -> None:
+def test_a_time_limit_may_follow_from_the_mean_time(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["sweepkit.run"], "LEAST_LIMIT", LIMIT)
+    mark = overdue(tmp_path, monkeypatch)
+
     def f(i: int) -> float:
-        time.sleep(600 if i == 7 else 0.01)
+        if i == 7:
+            hang(mark)
         return float(i)
 
-    began = time.monotonic()
-    ds = run(f, store, 20, timeout="20x")
-    assert time.monotonic() - began < 15
+    ds = run(f, store, 20, timeout="20x", n_jobs=1)
     assert counts(ds) == {"done": 19, "timeout": 1}
-    assert re.search(r"more than its time limit of [\d.]+ s", str(ds["error"].sel(i=7).values))
-    assert sk.open(store, mask=False)["duration"].sel(i=7) >= 1
+    assert str(ds["error"].sel(i=7).values) == "the run took more than its time limit of 120 s"
+    assert sk.open(store, mask=False)["duration"].sel(i=7) > LIMIT
 
 
 def test_runs_within_their_time_limit_are_left_alone(store: str) -> None:
@@ -107,21 +119,23 @@ def test_runs_within_their_time_limit_are_left_alone(store: str) -> None:
     assert counts(ds) == {"done": 6}
 
 
-def test_a_run_that_hung_may_be_tried_again(tmp_path: Path, store: str) -> None:
+def test_a_run_that_hung_may_be_tried_again(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = overdue(tmp_path, monkeypatch)
+
     def f(i: int) -> float:
-        mark = tmp_path / f"{i}"
         if i == 3 and not mark.exists():
-            mark.touch()
-            time.sleep(600)
+            hang(mark)
         return float(i)
 
-    ds = run(f, store, 5, timeout=1, retry={"timeout": 1})
+    ds = run(f, store, 5, timeout=LIMIT, retry={"timeout": 1}, n_jobs=1)
     assert counts(ds) == {"done": 5}
     assert ds["attempts"].values.tolist() == [1, 1, 1, 2, 1]
     assert str(ds["error"].sel(i=3).values) == ""
 
 
-def hang(i: int) -> float:
+def endless(i: int) -> float:
     time.sleep(600)
     return float(i)
 
@@ -130,7 +144,7 @@ def test_a_factor_of_the_mean_time_has_a_bound_before_any_run_is_done(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["sweepkit.run"], "FIRST_LIMIT", 0.3)
-    ds = run(hang, store, 2, timeout="20x")
+    ds = run(endless, store, 2, timeout="20x")
     assert counts(ds) == {"timeout": 2}
     assert (ds["error"] == "the run took more than its time limit of 0.3 s").all()
 
@@ -157,14 +171,11 @@ def test_progress_is_reported_while_every_run_hangs(tmp_path: Path, store: str) 
 
     def report(progress: sk.Progress) -> None:
         seen.append(progress)
-        if len(seen) == 6:
+        if sum(p.state == "running" and not p.finished for p in seen) == 4:
             (tmp_path / "go on").touch()
 
     def f(i: int) -> float:
-        end = time.monotonic() + 20
-        while not (tmp_path / "go on").exists():
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until((tmp_path / "go on").exists)
         return float(i)
 
     for backend in ("loky", "threading"):
@@ -175,14 +186,11 @@ def test_progress_is_reported_while_every_run_hangs(tmp_path: Path, store: str) 
         assert sum(p.state == "running" and not p.finished for p in seen) >= 4
 
 
-def death(name: str) -> None:
-    if name == "hangs":
-        time.sleep(600)
-    os._exit(3)
-
-
 @pytest.mark.parametrize("how", ["hangs", "dies"])
-def test_what_is_finished_of_a_batch_outlives_its_worker(tmp_path: Path, how: str) -> None:
+def test_what_is_finished_of_a_batch_outlives_its_worker(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = overdue(tmp_path, monkeypatch)
     ledger = tmp_path / "ledger"
     ledger.touch()
 
@@ -191,12 +199,14 @@ def test_what_is_finished_of_a_batch_outlives_its_worker(tmp_path: Path, how: st
             file.write(f"{i}\n")
         time.sleep(0.03)
         if i == 7:
-            death(how)
+            if how == "hangs":
+                hang(mark)
+            os._exit(3)
         return float(i)
 
     sweep = sk.Sweep(f, sk.grid(i=range(12)))
     runs = np.arange(12)
-    limit = (lambda: 1.0) if how == "hangs" else None
+    limit = (lambda: LIMIT) if how == "hangs" else None
     became = Status.TIMEOUT if how == "hangs" else Status.CRASHED
     lost: dict[int, int] = {}
     with sk.JoblibExecutor(1, "loky").hold(task_of(sweep), timeout=limit) as crew:
@@ -323,11 +333,9 @@ def exit_3() -> None:
 
 
 def test_a_sweep_of_nothing_but_killers_ends(store: str) -> None:
-    began = time.monotonic()
     ds = run(killers(12, 1, exit_3), store, 12)
     assert counts(ds) == {"crashed": 12}
     assert (ds["error"] == "the worker died with exit code 3").all()
-    assert time.monotonic() - began < 60
 
 
 @pytest.mark.slow
@@ -339,6 +347,7 @@ def test_200_killers_in_a_row_end(store: str) -> None:
 
 @pytest.mark.slow
 def test_20_killers_among_10_000_runs_cost_little(tmp_path: Path) -> None:
+    """Seconds are told, and what is begun again is bounded: none of it depends on the machine."""
     began = time.monotonic()
     ds = run(killers(10_000, 20_000, kill_self), str(tmp_path / "clean.zarr"), 10_000)
     clean = time.monotonic() - began
@@ -348,7 +357,7 @@ def test_20_killers_among_10_000_runs_cost_little(tmp_path: Path) -> None:
     deadly = time.monotonic() - began
     print(f"10,000 runs of 1 ms: clean {clean:.1f} s, with 20 killers {deadly:.1f} s")
     assert counts(ds) == {"done": 9_980, "crashed": 20}
-    assert deadly <= 3 * clean + 20
+    assert int(ds["attempts"].sum()) < 2 * 10_000
 
 
 def test_a_run_that_crashed_may_be_tried_again(tmp_path: Path, store: str) -> None:
@@ -389,7 +398,7 @@ def test_a_sweep_in_a_thread_survives_a_killer(store: str) -> None:
 
     thread = threading.Thread(target=lambda: found.append(run(f, store, 8)))
     thread.start()
-    thread.join(60)
+    thread.join(LIMIT)
     assert counts(found[0]) == {"done": 7, "crashed": 1}
 
 
@@ -420,10 +429,8 @@ class Unloadable:
 
 
 def test_workers_that_cannot_load_the_simulator_are_told_once(store: str) -> None:
-    began = time.monotonic()
     with pytest.raises(WorkerStartError, match=r"(?s)before they run anything.*ValueError"):
         run(Unloadable(), store, 3)
-    assert time.monotonic() - began < 30
     assert workers() == []
 
 
@@ -481,7 +488,7 @@ def test_a_worker_that_stands_still_for_a_while_goes_on(store: str) -> None:
         return float(i)
 
     ds = run(f, store, 60, progress=stop)
-    assert resumed.wait(10)
+    assert resumed.wait(LIMIT)
     assert counts(ds) == {"done": 60}
 
 
@@ -492,15 +499,15 @@ def test_a_closed_laptop_costs_no_run_its_time_limit(tmp_path: Path, start: Star
         import sweepkit as sk
 
         def f(i):
-            time.sleep(0.4)
+            time.sleep(0.2)
             return float(i)
 
         said = []
         def progress(p):
-            if p.finished >= 4 and not said:
+            if p.finished >= 2 and not said:
                 said.append(print("running", flush=True))
 
-        ds = sk.run(sk.Sweep(f, sk.grid(i=range(24))), "a.zarr", n_jobs=3, timeout=2.0,
+        ds = sk.run(sk.Sweep(f, sk.grid(i=range(30))), "a.zarr", n_jobs=2, timeout=3.0,
                     progress=progress)
         print(json.dumps(ds["status"].values.tolist()))
         """
@@ -513,8 +520,8 @@ def test_a_closed_laptop_costs_no_run_its_time_limit(tmp_path: Path, start: Star
     time.sleep(3.5)  # longer than the time limit: that is the point
     for one in reversed(all_):
         one.resume()
-    out, err = driver.communicate(timeout=60)
-    assert json.loads(out) == [Status.DONE] * 24, err
+    out, err = driver.communicate(timeout=LIMIT)
+    assert json.loads(out) == [Status.DONE] * 30, err
 
 
 # --- what a run is given -----------------------------------------------------------------------
@@ -531,13 +538,13 @@ def scratch_user(seen: Path, act: Callable[[int], None]) -> Callable[..., float]
     return f
 
 
-def end_badly(i: int) -> None:
+def end_badly(i: int, mark: Path) -> None:
+    if i == 4:
+        hang(mark)
     if i == 2:
         raise ValueError
     if i == 3:
         os._exit(3)
-    if i == 4:
-        time.sleep(600)
 
 
 def nothing(i: int) -> None:
@@ -545,11 +552,14 @@ def nothing(i: int) -> None:
 
 
 @pytest.mark.parametrize("backend", ["sequential", "threading", "loky"])
-def test_scratch_folders_are_fresh_and_removed(tmp_path: Path, store: str, backend: str) -> None:
+def test_scratch_folders_are_fresh_and_removed(
+    tmp_path: Path, store: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = overdue(tmp_path, monkeypatch)
     seen = tmp_path / "seen"
     seen.mkdir()
-    options = {"timeout": 1} if backend == "loky" else {}
-    act = end_badly if backend == "loky" else nothing
+    options: dict[str, Any] = {"timeout": LIMIT, "n_jobs": 1} if backend == "loky" else {}
+    act = partial(end_badly, mark=mark) if backend == "loky" else nothing
     ds = run(scratch_user(seen, act), store, 8, backend=backend, **options)
     assert ds["result"].values[5:].tolist() == [5.0, 6.0, 7.0]
     folders = [one.read_text() for one in seen.iterdir()]
@@ -557,10 +567,13 @@ def test_scratch_folders_are_fresh_and_removed(tmp_path: Path, store: str, backe
     assert not any(map(os.path.exists, folders))
 
 
-def test_scratch_folders_are_kept_if_asked_for(tmp_path: Path, store: str) -> None:
+def test_scratch_folders_are_kept_if_asked_for(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act = partial(end_badly, mark=overdue(tmp_path, monkeypatch))
     seen = tmp_path / "seen"
     seen.mkdir()
-    run(scratch_user(seen, end_badly), store, 8, timeout=1, keep_scratch=True)
+    run(scratch_user(seen, act), store, 8, timeout=LIMIT, n_jobs=1, keep_scratch=True)
     folders = {int(one.name): Path(one.read_text()) for one in seen.iterdir()}
     assert len(set(folders.values())) == 8
     for i, folder in folders.items():

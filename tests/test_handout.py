@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -75,15 +76,43 @@ def test_runs_that_decide_the_end_do_not_wait_for_the_coarse_pass(store: str) ->
     assert {7, 99} <= set(ran[:4])
 
 
-def test_costs_learnt_in_the_coarse_pass_order_the_rest(store: str) -> None:
+def test_quick_calls_of_many_runs_are_not_cut_by_pieces_of_the_coarse_pass(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(format1, "BLOCK_RUNS", 1000)
+    grid = sk.grid(i=range(40_000))
+    sweep = sk.Sweep(sk.vectorized(lambda i: i * 1.0), grid)
+    held = ZarrStore(store)
+    session = Session(sweep, held, JoblibExecutor(1, "sequential"), Settings(pilot=1), silent)
+    session.run()
+    handout = session._new_handout()
+    handout.batch_of, handout.probing = lambda left: 32, lambda: True
+    lead = handout.lead(created=True)
+    with held.hold():
+        batches = list(handout.coarse(lead))
+        handout.probing = lambda: False
+        assert len(batches) < len(list(handout.coarse(lead)))
+    assert sorted(int(run) for one in batches for run in one.runs) == sorted(lead.tolist())
+    width = held.layout.block[0]
+    share = np.bincount(lead // width)
+    assert len(batches) == int(np.ceil(share / 32).sum())
+    assert all(len(set(one.runs // width)) == 1 for one in batches)
+
+
+def test_costs_learnt_in_the_coarse_pass_order_the_rest(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[tuple[int, int]] = []
+    clock = [0.0]
+    monkeypatch.setattr("sweepkit.evaluate.perf_counter", lambda: clock[0])
 
     def simulate(a: int, b: int) -> float:
         ran.append((a, b))
-        time.sleep(0.002 * (1 + a))
+        clock[0] += 0.002 * (1 + a)
         return 1.0
 
-    sk.run(sk.Sweep(simulate, sk.grid(a=range(8), b=range(20))), store, n_jobs=2, **THREADS)
+    sweep = sk.Sweep(simulate, sk.grid(a=range(8), b=range(20)))
+    sk.run(sweep, store, backend="sequential", progress=False)
     rest = np.array([a for a, _ in ran[coarse_runs(160) :]])
     assert len(set(ran)) == 160
     half = len(rest) // 2
@@ -162,7 +191,11 @@ def test_declared_costs_change_no_result(tmp_path: Path) -> None:
     np.testing.assert_array_equal(plain["result"], told["result"])
 
 
-def test_quick_runs_lie_in_batches_as_they_lie_in_the_store(store: str) -> None:
+def test_quick_runs_lie_in_batches_as_they_lie_in_the_store(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 1e-6)  # a microsecond for each run, however slow the machine
+    monkeypatch.setattr("sweepkit.evaluate.perf_counter", lambda: next(clock))
     ran: list[int] = []
     sweep = sk.Sweep(recording(ran), sk.grid(i=range(2000)))
     order = order_of(sweep, store, ran)
@@ -170,7 +203,11 @@ def test_quick_runs_lie_in_batches_as_they_lie_in_the_store(store: str) -> None:
     assert rest == sorted(rest)
 
 
-def test_costs_are_learnt_with_bounded_work_for_each_batch(store: str) -> None:
+def test_costs_are_learnt_with_bounded_work_for_each_batch(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 1e-6)
+    monkeypatch.setattr("sweepkit.evaluate.perf_counter", lambda: next(clock))
     sweep = sk.Sweep(lambda i: 1.0, sk.grid(i=range(20_000)))
     session = Session(sweep, ZarrStore(store), JoblibExecutor(1, "sequential"), Settings(), silent)
     session.run()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 import sweepkit as sk
 from sweepkit.cli import main
 from sweepkit.status import Status
+from tests.waiting import LIMIT, gone, until
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,8 +39,13 @@ sk.parameters()
 """,
     "run": """
 def simulate(a, stuck):
-    if stuck != "none" and not Path(stuck).exists():
-        time.sleep(0.5)  # so slow that it is interrupted long before its end
+    if stuck != "none":
+        with Path("begun").open("a") as begun:
+            begun.write("x")
+        while not Path(stuck).exists():
+            time.sleep(0.5)  # so slow that it is written at once
+            if Path("begun").stat().st_size < 3:
+                break  # the third hangs
     if stuck == "none" and a < 0:
         raise ValueError("below nothing")
     return {"y": scale * a}
@@ -81,28 +86,26 @@ def test_a_notebook_is_interrupted_and_goes_on_when_it_is_run_again(notebook: Pa
     folder = notebook.parent
     words = ("--store", "a.zarr", "-p", "scale=2.5", "-p", 'stuck="go"')
     process = begun(folder, *words)
-    end = time.monotonic() + 120
-    finished = 0
-    while not finished:
-        assert time.monotonic() < end
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-        if (folder / "a.zarr" / "zarr.json").exists():
-            finished = int((sk.open(folder / "a.zarr")["status"] == Status.DONE).sum())
+
+    def some_are_done() -> bool:
+        there = (folder / "a.zarr" / "zarr.json").exists()
+        return there and bool((sk.open(folder / "a.zarr")["status"] == Status.DONE).any())
+
+    until(some_are_done, process)
     kernels = psutil.Process(process.pid).children(recursive=True)
     assert kernels
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=2 * LIMIT)
     assert process.returncode == 130, (out, err)
     assert err.splitlines()[-1] == "Error: interrupted; finished runs are kept"
-    assert not psutil.wait_procs(kernels, timeout=30)[1], "a kernel was left running"
+    gone(kernels)
     kept = sk.open(folder / "a.zarr").load()
     done = kept["status"] == Status.DONE
     assert 0 < int(done.sum()) < 40
 
     (folder / "go").touch()
     process = begun(folder, *words)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=2 * LIMIT)
     assert process.returncode == 0, (out, err)
     ds = sk.open(folder / "a.zarr").load()
     assert (ds["status"] == Status.DONE).all()
@@ -125,7 +128,7 @@ def test_a_notebook_is_interrupted_and_goes_on_when_it_is_run_again(notebook: Pa
 def test_a_notebook_ends_as_the_failure_policy_says(notebook: Path) -> None:
     """Of 140 runs 100 raise, which is more than half."""
     process = begun(notebook.parent, "--store", "b.zarr", "-p", "count=-100", "--quiet")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=2 * LIMIT)
     assert process.returncode == 4, (out, err)
     assert "TooManyErrorsError" in err
     assert "sweep.executed.ipynb" in err
@@ -166,7 +169,7 @@ def test_papermill_itself_says_no_to_what_does_not_fit(notebook: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=2 * LIMIT,
         )
 
     done = papermill("-p", "scale", "much")

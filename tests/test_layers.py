@@ -44,6 +44,7 @@ FLOOR = {
     "versioned",
 }
 RUNNING = {
+    "accounts",
     "agreement",
     "amend",
     "arrays",
@@ -67,6 +68,7 @@ RUNNING = {
     "equipment",
     "evaluate",
     "executors",
+    "features",
     "fit",
     "fleet",
     "forecast",
@@ -108,6 +110,7 @@ RUNNING = {
     "rewrite",
     "run",
     "schema",
+    "seal",
     "settings",
     "setup",
     "signals",
@@ -120,6 +123,7 @@ RUNNING = {
     "traits",
     "vectorized",
     "worker",
+    "workload",
 }
 READING = {
     "analysis",
@@ -150,6 +154,7 @@ FRONT = {
     "options",
     "planning",
     "pins",
+    "proxy",
     "share",
     "sharing",
     "shell",

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from sweepkit import keeper
 from sweepkit.premises import Premises
+from tests.waiting import LIMIT, gone, until
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -44,7 +44,7 @@ def test_what_runs_at_a_place_is_found_by_its_environment_or_its_output(tmp_path
         assert set(keeper.kin(str(tmp_path) + os.sep)) == {marked.pid, printing.pid, other.pid}
         assert {marked.pid, printing.pid, other.pid} <= set(keeper.descendants(os.getpid()))
         keeper.end_kin(place)
-        assert marked.wait(10) == printing.wait(10) == -signal.SIGKILL
+        assert marked.wait(LIMIT) == printing.wait(LIMIT) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         keeper.kill([marked.pid, printing.pid, other.pid])
@@ -58,7 +58,7 @@ def test_a_folder_of_a_session_that_was_killed_goes_with_the_next_one(temporary:
     (temporary / "sweepkit-of-someone-else").mkdir()
     os.close(dead._lock)  # as the end of its process does
     following = Premises()
-    assert left.wait(10) == -signal.SIGKILL
+    assert left.wait(LIMIT) == -signal.SIGKILL
     assert not os.path.exists(dead.path)
     assert os.path.exists(alive.path)
     alive.leave()
@@ -91,13 +91,14 @@ def test_a_killed_driver_leaves_no_daemon_and_no_folder(tmp_path: Path, start: S
     )
     assert driver.stdout is not None
     assert driver.stdout.readline() == "running\n"
-    family = psutil.Process(driver.pid).children(recursive=True)
-    assert sum("600.5" in " ".join(one.cmdline()) for one in family) == 2
+    family: list[psutil.Process] = []
+
+    def both_sleep() -> bool:
+        family[:] = psutil.Process(driver.pid).children(recursive=True)
+        return sum("600.5" in " ".join(one.cmdline()) for one in family) == 2
+
+    until(both_sleep, driver)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    _, alive = psutil.wait_procs(family, timeout=10)
-    assert alive == []
-    end = time.monotonic() + 5
-    while os.listdir(tmp_path / "temporary") and time.monotonic() < end:
-        time.sleep(0.02)  # the keeper removes it last
-    assert os.listdir(tmp_path / "temporary") == []
+    gone(family)
+    until(lambda: not os.listdir(tmp_path / "temporary"))  # the keeper removes it last

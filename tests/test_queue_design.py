@@ -61,7 +61,7 @@ def test_simulated_waits_lie_around_the_exact_ones(cells: dict[str, Any]) -> Non
 @pytest.mark.slow
 def test_the_notebook_plans_runs_accounts_and_answers(tmp_path: Path) -> None:
     path, store = tmp_path / "executed.ipynb", tmp_path / "queue.zarr"
-    sizes = {"arrival_rates": 3, "replicates": 2, "hours": 4.0, "deadline": "10 s"}
+    sizes = {"arrival_rates": 3, "replicates": 2, "hours": 4.0, "deadline": "10 min"}
     notebook = papermill.execute_notebook(
         str(NOTEBOOK),
         str(path),

@@ -232,7 +232,38 @@ def test_receipts_of_before_and_damaged_ones_do_no_harm(store: str) -> None:
     receipt = sk.receipt(store)
     assert receipt.sessions["done"].tolist() == [2, 2]
     assert receipt.done == 4
+    assert list(receipt.damaged) == ["20200101T000001-5.json"]
     assert "?" in repr(receipt)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("runs", {"done": "many"}),
+        ("runs", [1]),
+        ("held_seconds", "a"),
+        ("held_seconds", None),
+        ("began", "x"),
+        ("began", 1e300),
+        ("errors", 5),
+        ("environment", []),
+        ("stage", "x"),
+        ("pid", "x"),
+        ("workers", "<script>"),
+        ("state", 7),
+    ],
+)
+def test_what_is_damaged_in_a_session_is_not_counted_and_told(
+    store: str, part: str, value: Any
+) -> None:
+    sk.run(sk.Sweep(third_raises, sk.grid(a=range(1, 3))), store, **OPTIONS)
+    (path,) = Path(f"{store}.sweepkit", "sessions").glob("*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), part: value}))
+    receipt = sk.receipt(store)
+    assert len(receipt.sessions) == 1
+    assert list(receipt.damaged) == [path.name]
+    assert f"counted as far as it can be: {path.name}" in repr(receipt)
+    assert "<script>" not in receipt._repr_html_()
 
 
 def test_without_a_sweep_there_is_no_receipt(store: str) -> None:

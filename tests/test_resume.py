@@ -149,7 +149,7 @@ def test_growth_in_any_place_runs_only_what_is_new(
     assert counted.ran == []
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None)
 @given(
     steps=st.lists(
         st.tuples(

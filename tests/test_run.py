@@ -27,6 +27,7 @@ import sweepkit as sk
 from sweepkit import format1
 from sweepkit.protocols import Batch
 from sweepkit.status import Progress, Status
+from tests.waiting import LIMIT
 
 
 def run(sweep: sk.Sweep, path: str, **options: Any) -> xr.Dataset:
@@ -316,8 +317,10 @@ def test_datetimes_are_exact_one_run_per_flush_and_after_growth(store: str, sing
     ]
 
 
-def test_results_lie_at_their_coordinates_whatever_order_they_finish_in(store: str) -> None:
-    barrier = threading.Barrier(2, timeout=20)
+def test_results_lie_at_their_coordinates_whatever_order_they_finish_in(
+    store: str, single: None
+) -> None:
+    barrier = threading.Barrier(2, timeout=LIMIT)
 
     def simulate(a: int) -> int:
         if a < 2:

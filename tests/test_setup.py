@@ -13,6 +13,7 @@ import pytest
 
 import sweepkit as sk
 from sweepkit.status import Status
+from tests.waiting import LIMIT, Leap, hang
 
 BACKENDS = ("loky", "threading", "sequential")
 
@@ -117,12 +118,19 @@ def test_one_without_an_end_is_told_where_the_time_of_a_request_ends(store: str)
 
 
 def test_one_without_an_end_is_ended_where_runs_have_a_time_limit(
-    store: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweepkit.fleet.SETUP_LEAST", 1.5)
+    mark = tmp_path / "hangs"
+    monkeypatch.setattr("sweepkit.fleet.perf_counter", Leap(mark))
+    monkeypatch.setattr("sweepkit.member.STACK_SECONDS", LIMIT)
+
+    def endless() -> int:
+        hang(mark)
+        return 1
+
     sweep = sk.Sweep(lambda a, server: a, sk.grid(a=range(3)), setup={"server": endless})
-    with pytest.raises(sk.SetupError, match=r"more than 1.5 s, .* one of 0.1 s; make") as told:
-        run(sweep, store, backend="loky", timeout=0.1)
+    with pytest.raises(sk.SetupError, match=r"more than 1200 s, .* one of 120 s; make") as told:
+        run(sweep, store, backend="loky", n_jobs=1, timeout=LIMIT)
     assert "in endless" in str(told.value)
 
 
@@ -136,7 +144,11 @@ def test_where_leaving_it_fails_runs_are_kept(store: str) -> None:
     assert (run(sweep, store)["status"] == Status.DONE).all()
 
 
-def test_it_is_left_after_an_interrupt(tmp_path: Path, store: str) -> None:
+def test_it_is_left_after_an_interrupt(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweepkit.fleet.GRACE", LIMIT)
+    monkeypatch.setattr("sweepkit.fleet.LEAVE_SECONDS", LIMIT)
     ledger = tmp_path / "ledger"
     driver = os.getpid()
 
@@ -149,7 +161,7 @@ def test_it_is_left_after_an_interrupt(tmp_path: Path, store: str) -> None:
 
     sweep = sk.Sweep(simulate, sk.grid(a=range(10_000)), setup={"server": licence(ledger)})
     with pytest.raises(KeyboardInterrupt):
-        run(sweep, store, backend="loky")
+        run(sweep, store, backend="loky", n_jobs=1)  # none is just setting it up
     lines = ledger.read_text().split()
     assert lines.count("out") == lines.count("in") >= 1
 

@@ -19,6 +19,7 @@ import zarr
 import sweepkit as sk
 from sweepkit.stores.zarr import StoreError, ZarrStore
 from tests.contracts import StoreContract
+from tests.waiting import LIMIT
 
 
 class TestZarrStore(StoreContract):
@@ -317,6 +318,7 @@ def test_a_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "text"
 
 
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")  # as others write it
 def test_another_zarr_group_is_refused_and_left_alone(tmp_path: Path) -> None:
     xr.Dataset({"x": 1.0}).to_zarr(tmp_path / "other.zarr", zarr_format=3, consolidated=True)
     with pytest.raises(StoreError, match="is a Zarr group but no sweep"):
@@ -415,7 +417,7 @@ def two_writers(
         )
         with open(tmp_path / "go", "w") as file:
             file.write("x")
-        out, err = first.communicate(timeout=60)
+        out, err = first.communicate(timeout=LIMIT)
         assert out == "finished\n", err
         assert finish(WRITER, "3,4,5") == "finished\n"
         ds = sk.open(tmp_path / "a.zarr").load()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit.status import Status
 from sweepkit.vectorized import CallCost
+from tests.waiting import LIMIT, Leap, hang
 
 BACKENDS = ("loky", "threading", "sequential")
 
@@ -187,19 +188,28 @@ def test_a_run_that_ends_its_worker_is_found_among_its_batch(store: str) -> None
     assert "exit code 3" in str(ds["error"].values[100])
 
 
-def test_a_run_that_hangs_is_found_among_its_batch(store: str) -> None:
+def test_a_run_that_hangs_is_found_among_its_batch(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "hangs"
+    monkeypatch.setattr("sweepkit.fleet.perf_counter", Leap(mark))
+
     def simulate(a: Any) -> dict[str, Any]:
         if 7 in a:
-            time.sleep(60)
+            hang(mark)
         return {"y": a * 1.0}
 
-    grid, options = sk.grid(a=range(12)), {"backend": "loky", "timeout": 0.6}
+    grid, options = sk.grid(a=range(12)), {"backend": "loky", "n_jobs": 1, "timeout": LIMIT}
     ds = run(sk.vectorized(simulate), grid, store, **options)
     assert words(ds)["timeout"] == [7]
     assert len(words(ds)["done"]) == 11
 
 
-def test_batches_grow_to_the_largest_allowed(tmp_path: Path, store: str) -> None:
+def test_batches_grow_to_the_largest_allowed(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 1e-3)  # each call takes a millisecond
+    monkeypatch.setattr("sweepkit.batchwise.perf_counter", lambda: next(clock))
     ledger = tmp_path / "calls"
 
     def simulate(a: Any, b: Any) -> dict[str, Any]:
@@ -217,11 +227,20 @@ def test_batches_grow_to_the_largest_allowed(tmp_path: Path, store: str) -> None
 
 def test_the_next_batch_follows_from_the_largest_call() -> None:
     assert CallCost().next(10**6, 2, 10**5) == 1
-    assert CallCost().after(1, 0.001).next(10**6, 2, 10**5) == 8
+    assert CallCost().after(1, 0.001).next(10**6, 2, 10**5) == 32
     assert CallCost().after(1000, 0.25).after(10, 9.0).next(10**6, 2, 10**5) == 2000
     assert CallCost().after(1000, 1.0).next(10**6, 2, 10**5) == 500
     assert CallCost().after(1000, 0.001).next(10**6, 2, 3000) == 3000
-    assert CallCost().after(1000, 0.001).next(400, 2, 3000) == 100
+    assert CallCost().after(1000, 0.1).next(400, 2, 3000) == 200  # no shorter than 20 ms
+    assert CallCost().after(1000, 10.0).next(400, 2, 3000) == 50
+    assert CallCost().after(100, 10.0).next(4000, 2, 3000) == 5
+
+
+def test_the_size_of_quick_calls_is_sought_until_it_is_found() -> None:
+    assert CallCost().probing(100)
+    assert CallCost().after(32, 0.01).probing(100)
+    assert not CallCost().after(32, 0.1).probing(100)
+    assert not CallCost().after(100, 0.01).probing(100)
 
 
 def test_what_a_call_prints_is_in_the_log_of_its_first_run(store: str) -> None:

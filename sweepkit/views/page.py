@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,9 @@ from sweepkit.views.engine import Engine
 from sweepkit.views.source import Filling
 
 __all__ = ["component", "page", "serve"]
+
+HERE = "127.0.0.1"
+"""Where the page is served: to this machine alone."""
 
 
 class Component(pn.custom.AnyWidgetComponent):
@@ -119,10 +123,17 @@ def serve(
         As of `page`.
     origins : sequence of str
         Hosts under whose names a proxy shows the page; "*" for any. By default this machine's.
+
+    Raises
+    ------
+    OSError
+        If the port is in use.
     """
 
     def made() -> pn.viewable.Viewable:  # a partial would be shown as text
         return page(ds, requirements=requirements, theme=theme)
 
+    if port:  # tornado would leave a socket open where the port is taken
+        socket.create_server((HERE, port)).close()
     allowed = {"websocket_origin": list(origins)} if origins else {}
-    return pn.serve({"/": made}, address="127.0.0.1", port=port, show=show, **allowed)
+    return pn.serve({"/": made}, address=HERE, port=port, show=show, **allowed)

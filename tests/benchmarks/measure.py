@@ -53,9 +53,7 @@ def repeated(
     rounds = [[case() for case in cases] for _ in range(count)]
     return [
         {
-            name: of(one[at][name] for one in rounds)
-            if isinstance(value, int | float)
-            else value
+            name: of(one[at][name] for one in rounds) if isinstance(value, int | float) else value
             for name, value in rounds[0][at].items()
         }
         for at in range(len(cases))

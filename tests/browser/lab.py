@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,8 @@ from urllib.parse import urlsplit
 import nbformat
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, WebSocket
 from playwright.sync_api import Error as BrowserError
+
+from tests.waiting import LIMIT, free_port
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -50,9 +51,6 @@ FLAGS = (
 )
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 INNER = {"data", "blob", "about", "file"}
-LIMIT = 60.0
-"""Seconds that anything may take; a machine under load is slow, a hang is longer."""
-
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     # cells off the screen are not drawn otherwise: their pictures would be blank
@@ -68,14 +66,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 def chromium() -> str | None:
     """Path of the Chromium to use: of the environment's choice, or installed."""
     return os.environ.get("SWEEPKIT_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _end_with_parent() -> None:
@@ -102,7 +92,7 @@ def server(argv: list[str], ready: str, log: Path, env: Mapping[str, str]) -> It
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(15)
+                    process.wait(LIMIT / 4)
 
 
 def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -112,7 +102,7 @@ def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended, code {process.returncode}: {log.read_text()}")
         try:
-            with opener.open(url, timeout=5):
+            with opener.open(url, timeout=LIMIT / 4):
                 return
         except OSError:
             time.sleep(0.2)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
+from tests.waiting import free_port
 
 if TYPE_CHECKING:
     from tests.browser.lab import Window
@@ -42,7 +43,7 @@ def memory(folder: Path) -> int:
 def test_the_start_page_the_page_and_dask_are_reached_through_jupyter(
     tmp_path: Path, window: Window
 ) -> None:
-    from tests.browser.lab import Lab, free_port, server
+    from tests.browser.lab import Lab, server
 
     home, repo = tmp_path / "env", tmp_path / "repo"
     venv.create(home, with_pip=True)

@@ -14,6 +14,7 @@ import pytest
 import sweepkit as sk
 from tests.browser.conftest import OpenNotebook
 from tests.poles import HOSTILE, stored
+from tests.waiting import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -180,7 +181,7 @@ def test_a_page_is_brushed_and_asks_nothing_of_the_network(
     shoot: Shoot,
     window: Window,
 ) -> None:
-    from tests.browser.lab import ROOT, free_port, server
+    from tests.browser.lab import ROOT, server
 
     script = tmp_path / "served.py"
     script.write_text(PAGE.format(store=str(poles)))

@@ -18,6 +18,7 @@ import pytest
 
 import sweepkit as sk
 from sweepkit.status import Status
+from tests.waiting import LIMIT, gone, until
 
 Start = Callable[..., "Popen[str]"]
 DRIVER = """
@@ -26,13 +27,16 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under n
 os.setsid()  # a group of its own, as a terminal gives it
 print("begun", flush=True)
 import sweepkit as sk
+import sweepkit.fleet
+
+sweepkit.fleet.GRACE = float(sys.argv[4])
 
 def f(i):
-    if os.path.exists("ledger") and os.path.getsize("ledger") >= 3 * int(sys.argv[2]):
+    if os.path.exists("ledger") and os.path.getsize("ledger") >= 4 * int(sys.argv[2]):
         {hang}
-    time.sleep(float(sys.argv[3]))
+    time.sleep(0.0 if os.path.exists("quick") else float(sys.argv[3]))
     file = os.open("ledger", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    os.write(file, b"%2d\\n" % i)
+    os.write(file, b"%3d\\n" % i)
     os.close(file)
     return {{"y": i * i}}
 
@@ -57,13 +61,13 @@ class Driver:
     """A sweep in a process of its own, and all the processes that it begins."""
 
     def __init__(
-        self, start: Start, folder: Path, *, runs: int = 40, hang: str = "python",
-        hanging_after: int = 10**6, seconds: float = 0.05,
+        self, start: Start, folder: Path, *, runs: int = 1000, hang: str = "python",
+        hanging_after: int = 10**6, seconds: float = 0.05, grace: float = LIMIT,
     ) -> None:  # fmt: skip
         self.folder = folder
         code = DRIVER.format(hang=HANGS[hang])
-        self.process = start(code, runs, hanging_after, seconds)
-        self.watchdog = threading.Timer(90, self.process.kill)
+        self.process = start(code, runs, hanging_after, seconds, grace)
+        self.watchdog = threading.Timer(2 * LIMIT, self.process.kill)
         self.watchdog.daemon = True
         self.watchdog.start()
         self.expect("begun")
@@ -84,8 +88,8 @@ class Driver:
     def group(self, number: int) -> None:
         os.killpg(self.process.pid, number)
 
-    def end(self, seconds: float = 20) -> tuple[int, str]:
-        _, errors = self.process.communicate(timeout=seconds)
+    def end(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=LIMIT)
         self.watchdog.cancel()
         return self.process.returncode, errors
 
@@ -101,19 +105,14 @@ class Driver:
         return set(ds["i"].values[kept].tolist())
 
 
-def gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert alive == []
-
-
 @pytest.fixture
 def drive(start: Start, tmp_path: Path) -> Callable[..., Driver]:
     return lambda **how: Driver(start, tmp_path, **how)
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_an_interrupt_keeps_what_is_finished(drive: Any, times: int) -> None:
-    driver = drive(runs=60)
+def test_an_interrupt_keeps_what_is_finished(drive: Any, tmp_path: Path, times: int) -> None:
+    driver = drive(runs=600)
     driver.expect("running")
     processes = driver.family()
     for _ in range(times):
@@ -125,37 +124,47 @@ def test_an_interrupt_keeps_what_is_finished(drive: Any, times: int) -> None:
     gone(processes)
     kept = driver.done()
     assert kept == set(driver.ledger())
-    assert 3 <= len(kept) < 60
-    again = drive(runs=60)
-    code, errors = again.end(60)
+    assert 3 <= len(kept) < 600
+    (tmp_path / "quick").touch()
+    again = drive(runs=600)
+    code, errors = again.end()
     assert code == 0, errors
-    assert sorted(again.ledger()) == list(range(60))
+    assert sorted(again.ledger()) == list(range(600))
 
 
 @pytest.mark.parametrize(
     "delay", [0.7, *(pytest.param(one / 5, marks=pytest.mark.slow) for one in range(12))]
 )
 def test_an_interrupt_at_the_beginning_is_one_too(drive: Any, delay: float) -> None:
-    driver = drive(runs=1000)
-    processes: list[psutil.Process] = []
+    driver = drive(grace=1.0)
     time.sleep(delay)  # whatever it is doing by then
     processes = driver.family()
     driver.group(signal.SIGINT)
+    again: list[bool] = []
+
+    def once_more() -> None:
+        again.append(True)
+        driver.group(signal.SIGINT)
+
+    timer = threading.Timer(LIMIT / 4, once_more)
+    timer.start()
     code, errors = driver.end()
+    timer.cancel()
+    timer.join()
+    # Python itself loses one that comes in a callback, such as of an import, and says so.
+    assert not again or "Exception ignored" in errors
     assert code in (-signal.SIGINT, 1), errors
     assert "KeyboardInterrupt" in errors
     gone(processes)
 
 
-def test_an_interrupt_while_every_run_hangs_ends_within_seconds(drive: Any) -> None:
-    driver = drive(runs=20, hang="c", hanging_after=6)
+def test_an_interrupt_while_every_run_hangs_does_not_wait_for_them(drive: Any) -> None:
+    driver = drive(runs=20, hang="c", hanging_after=6, grace=1.0)
     driver.expect("six")
     processes = driver.family()
-    began = time.monotonic()
     driver.group(signal.SIGINT)
-    code, _ = driver.end(10)
+    code, _ = driver.end()  # in far less time than they hang
     assert code == -signal.SIGINT
-    assert time.monotonic() - began < 6
     gone(processes)
     assert driver.done() <= set(driver.ledger())
 
@@ -189,7 +198,7 @@ def test_a_killed_driver_leaves_no_orphan_and_no_lock(
     executed = len(driver.ledger())
     again = drive(runs=10)  # at once
     gone(processes)
-    code, errors = again.end(60)
+    code, errors = again.end()
     assert code == 0, errors
     assert again.done() == set(range(10))
     assert not set(again.ledger()[executed:]) & kept
@@ -197,9 +206,7 @@ def test_a_killed_driver_leaves_no_orphan_and_no_lock(
     assert late == []
 
 
-def test_what_a_run_forked_does_not_keep_workers_alive(
-    start: Start, tmp_path: Path
-) -> None:
+def test_what_a_run_forked_does_not_keep_workers_alive(start: Start) -> None:
     """A child that the driver forked holds its pipes open after it has been killed."""
     driver = start(
         """
@@ -210,7 +217,7 @@ def test_what_a_run_forked_does_not_keep_workers_alive(
             if p.finished >= 2 and not seen:
                 seen.append(1)
                 if os.fork() == 0:
-                    time.sleep(60)
+                    time.sleep(600)
                     os._exit(0)
                 print("running", flush=True)
 
@@ -253,7 +260,7 @@ def cgroup() -> Path | None:
             for name in ("memory.max", "memory.limit_in_bytes"):
                 with suppress(OSError):
                     if (place / name).exists():
-                        (place / name).write_text(str(400 * 2**20))
+                        (place / name).write_text(str(700 * 2**20))
                         return place
             place.rmdir()
     return None
@@ -282,13 +289,11 @@ def test_a_run_that_is_out_of_memory_is_told_so(start: Start, tmp_path: Path) ->
             print(json.dumps([ds["status"].values.tolist(), str(ds["error"][5].values)]))
             """
         )
-        out, errors = driver.communicate(timeout=60)
+        out, errors = driver.communicate(timeout=LIMIT)
         assert driver.returncode == 0, errors
         status, error = json.loads(out)
         assert status == [1] * 5 + [int(Status.CRASHED)] + [1] * 6
         assert error == "the worker died with signal 9 (SIGKILL), out of memory"
     finally:
-        end = time.monotonic() + 10
-        while (place / "cgroup.procs").read_text().strip() and time.monotonic() < end:
-            time.sleep(0.1)
+        until(lambda: not (place / "cgroup.procs").read_text().strip())
         place.rmdir()

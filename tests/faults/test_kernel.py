@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,25 @@ import pytest
 
 import sweepkit as sk
 from sweepkit.status import Status
+from tests.waiting import LIMIT, gone, until
 
 jupyter_client = pytest.importorskip("jupyter_client")
 ROOT = Path(__file__).parents[2]
-RUNS = 50
+RUNS = 300
 PREPARE = """
-import time
+import os, time
 import sweepkit as sk
+import sweepkit.fleet
+
+sweepkit.fleet.GRACE = 60.0  # what is on at an interrupt ends, however slow the machine
 
 def f(i):
-    time.sleep(0.2)
+    time.sleep(0.0 if os.path.exists("quick") else 0.2)
     with open("ledger", "a") as file:
         file.write(f"{i}\\n")
     return {"y": i * i}
 
-sweep = sk.Sweep(f, sk.grid(i=range(50)), requirements=["y >= 0"])
+sweep = sk.Sweep(f, sk.grid(i=range(300)), requirements=["y >= 0"])
 """
 RUN = 'ds = sk.run(sweep, "a.zarr", n_jobs=3)'
 
@@ -45,14 +49,14 @@ class Kernel:
     def connect(self) -> None:
         self.client = self.manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=LIMIT)
 
     def execute(self, code: str) -> str:
         """Start a cell; its reply comes later."""
         return str(self.client.execute(code))
 
-    def reply(self, message: str, timeout: float = 60) -> dict[str, Any]:
-        end = time.monotonic() + timeout
+    def reply(self, message: str) -> dict[str, Any]:
+        end = time.monotonic() + LIMIT
         while True:
             got = self.client.get_shell_msg(timeout=max(end - time.monotonic(), 0.01))
             if got["parent_header"].get("msg_id") == message:
@@ -92,13 +96,6 @@ def ledger(folder: Path) -> list[int]:
     return [int(line) for line in Path(folder, "ledger").read_text().split()]
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def done(folder: Path) -> set[int]:
     ds = sk.open(folder / "a.zarr")
     kept = ds["status"].load() == Status.DONE  # before the values, which may come meanwhile
@@ -108,28 +105,23 @@ def done(folder: Path) -> set[int]:
     return set(ds["i"].values[kept.values].tolist())
 
 
-def gone(processes: list[psutil.Process]) -> None:
-    """No orphan computes for more than 10 s."""
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert alive == []
-
-
 def test_a_kernel_interrupted_once_and_twice_goes_on_where_it_was(
     kernel: Kernel, tmp_path: Path
 ) -> None:
     for wanted, times in ((9, 1), (27, 2)):
         cell = kernel.execute(RUN)
-        wait_for(lambda wanted=wanted: len(ledger(tmp_path)) >= wanted)  # type: ignore[misc]
+        until(lambda wanted=wanted: len(ledger(tmp_path)) >= wanted)  # type: ignore[misc]
         processes = kernel.family()
         assert len(processes) == 3
         for _ in range(times):
             kernel.manager.interrupt_kernel()
-        content = kernel.reply(cell, timeout=20)
+        content = kernel.reply(cell)
         assert (content["status"], content["ename"]) == ("error", "KeyboardInterrupt")
         gone(processes)
         assert done(tmp_path) == set(ledger(tmp_path))  # all that ended is kept
         assert len(done(tmp_path)) >= wanted
         kernel.do("assert 1 + 1 == 2")
+    (tmp_path / "quick").touch()
     kernel.do(RUN)
     assert done(tmp_path) == set(range(RUNS))
     assert sorted(ledger(tmp_path)) == list(range(RUNS))
@@ -140,7 +132,7 @@ def test_a_kernel_restarted_or_killed_leaves_no_orphan_and_nothing_undone(
     kernel: Kernel, tmp_path: Path, how: str
 ) -> None:
     kernel.execute(RUN)
-    wait_for(lambda: Path(tmp_path, "a.zarr").exists() and len(done(tmp_path)) >= 4)
+    until(lambda: Path(tmp_path, "a.zarr").exists() and len(done(tmp_path)) >= 4)
     processes = kernel.family()
     assert len(processes) == 3
     if how == "kill":
@@ -151,6 +143,7 @@ def test_a_kernel_restarted_or_killed_leaves_no_orphan_and_nothing_undone(
     executed = len(ledger(tmp_path))
     assert len(kept) >= 4
     kernel.connect()
+    (tmp_path / "quick").touch()
     kernel.do(PREPARE)
     cell = kernel.execute(RUN)  # at once, whatever is left of the other
     gone(processes)
@@ -165,7 +158,7 @@ def test_a_kernel_restarted_or_killed_leaves_no_orphan_and_nothing_undone(
 @pytest.mark.slow
 def test_a_kernel_that_is_shut_down_leaves_no_orphan(kernel: Kernel, tmp_path: Path) -> None:
     kernel.execute(RUN)
-    wait_for(lambda: len(ledger(tmp_path)) >= 6)
+    until(lambda: len(ledger(tmp_path)) >= 6)
     processes = kernel.family()
     kernel.manager.shutdown_kernel(now=False)
     gone(processes)

@@ -289,7 +289,7 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=8,
+    max_examples=6,
     stateful_step_count=12,
     deadline=None,
     derandomize=True,
@@ -301,7 +301,7 @@ TestMachine.settings = settings(
 @pytest.mark.slow
 class TestMachineLong(Machine.TestCase):  # type: ignore[misc,name-defined]
     settings = settings(
-        max_examples=60 if EXHAUSTIVE else 20,
+        max_examples=60 if EXHAUSTIVE else 16,
         stateful_step_count=20,
         deadline=None,
         database=None,

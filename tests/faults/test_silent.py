@@ -404,6 +404,7 @@ def test_a_lost_root_of_a_stage_hides_no_runs(store: str) -> None:
 # --- refused, and nothing left -------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")  # as others write it
 def test_a_refused_sweep_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("text")

@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from sweepkit import intake, lease
 from sweepkit.protocols import UnreachableError
 from sweepkit.stores.objects import Objects
 from sweepkit.targets import target as target_of
-from tests.conftest import Start
+from tests.conftest import EXHAUSTIVE, Start
 from tests.stores.conftest import Bucket, Serve, made_bucket
+from tests.waiting import LIMIT, until
 
 QUIET: dict[str, Any] = {"backend": "sequential", "progress": False}
 
@@ -158,10 +160,13 @@ DRIVER = """
     intake.SLOW, Objects.pause_seconds = -1.0, 0.0
     url, options, ledger = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
     def f(a):
-        import time
+        import os, time
         with open(ledger, "a") as file:
             file.write(f"{a}\\n")
+            half = file.tell() > 80
         time.sleep(0.05)
+        while half and os.path.exists(ledger + ".half"):
+            time.sleep(0.05)
         return {"y": a * 2.0, "text": "x" * a}
     sweep = sk.Sweep(f, sk.grid(a=range(int(sys.argv[4]))), version="1")
     if __name__ == "__main__":
@@ -184,20 +189,21 @@ def finished(bucket: Bucket) -> set[int]:
 
 
 def kill_and_resume(bucket: Bucket, start: Start, ledger: Any, wait: Callable[[Any], None]) -> None:
-    arguments = (bucket.url, json.dumps(bucket.options), ledger, 60)
+    arguments = (bucket.url, json.dumps(bucket.options), ledger, 40)
     first = start(DRIVER, *arguments)
     wait(first)
     first.send_signal(signal.SIGKILL)
     first.wait()
+    Path(f"{ledger}.half").unlink(missing_ok=True)
     done = finished(bucket)
     before = len(ledger.read_text().split()) if ledger.exists() else 0
     second = start(DRIVER, *arguments)
-    _, err = second.communicate(timeout=120)
+    _, err = second.communicate(timeout=2 * LIMIT)
     assert second.returncode == 0, err
     again = list(map(int, ledger.read_text().split()[before:]))
     assert not done & set(again)
     assert len(set(again)) == len(again)
-    assert finished(bucket) == set(range(60))
+    assert finished(bucket) == set(range(40))
     assert len(sk.verify(bucket.url, storage_options=bucket.options)) == 0
     states = [
         one["state"] for one in sk.receipt(bucket.url, storage_options=bucket.options).records
@@ -209,16 +215,15 @@ def test_what_counted_survives_a_kill_and_the_next_run_goes_on(
     bucket: Bucket, start: Start, tmp_path: Any
 ) -> None:
     def until_some_count(process: Any) -> None:
-        end = time.monotonic() + 60
-        while time.monotonic() < end and len(finished(bucket)) < 3:
-            assert process.poll() is None
-        assert 0 < len(finished(bucket)) < 60
+        until(lambda: len(finished(bucket)) >= 3, process)
+        assert len(finished(bucket)) < 40
 
+    (tmp_path / "ledger.half").touch()  # it runs half of them and no more
     kill_and_resume(bucket, start, tmp_path / "ledger", until_some_count)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(12 if EXHAUSTIVE else 4))
 def test_a_kill_at_any_moment_loses_nothing_that_counted(
     endpoint: str, start: Start, tmp_path: Any, seed: int
 ) -> None:
@@ -259,7 +264,7 @@ def test_a_second_writer_is_told_who_writes_and_since_when(bucket: Bucket) -> No
 
 
 def test_a_writer_on_another_machine_is_believed_while_its_signs_are_fresh(bucket: Bucket) -> None:
-    put_lock(bucket, pid=17, host="elsewhere", process={"machine": "other"}, at=time.time() - 9)
+    put_lock(bucket, pid=17, host="elsewhere", process={"machine": "other"}, at=time.time())
     with pytest.raises(sk.StoreBusyError, match=r"process 17 on elsewhere.*30 s without"):
         run(bucket, 6)
 
@@ -330,7 +335,7 @@ def test_who_could_give_no_sign_for_long_writes_no_more(
         now = lease._now()
         monkeypatch.setattr(lease, "_now", lambda: now + lease.CAREFUL + 1)
 
-    with pytest.raises(sk.StoreError, match=r"for 1\d s it could not be told that this process"):
+    with pytest.raises(sk.StoreError, match=r"for \d+ s it could not be told that this process"):
         write_late(bucket, frozen)
     monkeypatch.undo()
     assert run(bucket, 6)["y"].sel(a=5, b=2.0) == 10  # it is not in its own way

@@ -16,6 +16,7 @@ import sweepkit as sk
 from sweepkit.views.engine import Engine
 from sweepkit.views.still import still
 from tests.poles import HOSTILE, stored
+from tests.waiting import LIMIT
 
 PARTS = (
     "overview",
@@ -162,7 +163,7 @@ def test_slow_parts_come_from_a_thread_and_the_last_question_wins() -> None:
 
     engine.listen(hear)
     engine.handle({"state": {}, "want": ["held", "pairs"], "key": "k"})
-    assert all_there.wait(20)
+    assert all_there.wait(LIMIT)
     assert answers["held"]["key"] == "k"
     assert answers["held"]["data"]["strips"]
     engine.close()
@@ -245,7 +246,7 @@ def test_a_part_that_breaks_is_a_sentence_and_the_others_go_on(
 
     engine.listen(hear)
     engine.handle({"state": {}, "want": ["held", "run", "pairs"], "key": "k"})
-    assert all_there.wait(20)
+    assert all_there.wait(LIMIT)
     assert answers["held"] == {"why": "This could not be made: ZeroDivisionError: by nothing"}
     assert "why" in answers["run"]
     assert answers["pairs"]["pairs"]
@@ -293,7 +294,7 @@ def test_a_job_is_followed_from_its_first_run_on(tmp_path: Path) -> None:
     job = sk.start(sweep(), tmp_path / "poles.zarr", n_jobs=1, backend="threading", progress=False)
     engine = Engine(job)
     assert engine.source.path == str(tmp_path / "poles.zarr")
-    job.result(60)
+    job.result(LIMIT)
     engine.refresh()
     assert engine._answer("overview", {})["progress"]["pending"] == 0
     engine.close()

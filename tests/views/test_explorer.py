@@ -76,7 +76,7 @@ def test_an_executed_notebook_keeps_a_picture_and_no_blank_widget(tmp_path: Path
         "sk.explore(ds, requirements=['y > 0.3'])"
     )
     notebook.cells.append(nbformat.v4.new_code_cell(source))
-    NotebookClient(notebook, resources={"metadata": {"path": str(ROOT)}}, timeout=120).execute()
+    NotebookClient(notebook, resources={"metadata": {"path": str(ROOT)}}, timeout=600).execute()
     (output,) = (one for one in notebook.cells[0].outputs if "data" in one)
     assert {"image/png", "text/html", "text/plain"} <= set(output.data)
     assert "application/vnd.jupyter.widget-view+json" not in output.data

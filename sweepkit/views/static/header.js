@@ -1,4 +1,5 @@
 // What this is, how far it is, how many fail; and what is selected.
+import { filterChips } from "./chips.js";
 import { count, glyph, h, percent, plural, status, swap } from "./draw.js";
 
 export function headerView(app) {
@@ -268,26 +269,7 @@ export function chipsView(app) {
       );
     const focus = el.getRootNode().activeElement,
       at = focus?.closest?.(".chip")?.dataset.k;
-    swap(
-      list,
-      filters.map((f, k) =>
-        h(
-          "span",
-          { class: "chip", data: { k, src: f.src } },
-          h("span", { class: "src" }, f.src),
-          h("span", { class: "txt", title: f.text }, f.text),
-          h(
-            "button",
-            {
-              type: "button",
-              "aria-label": `Remove ${f.text}`,
-              onclick: () => app.set({ filters: filters.filter((_, j) => j !== k) }),
-            },
-            "×",
-          ),
-        ),
-      ),
-    );
+    swap(list, filterChips(app));
     if (at !== undefined)
       list.children[Math.min(at, filters.length - 1)]
         ?.querySelector("button")
