@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ def export(
     path: str | os.PathLike[str],
     *,
     requirements: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> str:
     """Write runs to a file that other tools read, with units beside the numbers.
 
@@ -56,6 +57,8 @@ def export(
         file that is there is replaced once the new one is whole.
     requirements : optional
         As for :func:`failed`; by default those that the Dataset carries.
+    storage_options : mapping, optional
+        As of :func:`sweepkit.open`, for a URL.
 
     Returns
     -------
@@ -90,7 +93,7 @@ def export(
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {str(target.parent)!r} is not there; make it first")
     if not isinstance(ds, xr.Dataset):
-        here = where(ds)
+        here = where(ds, storage_options)
         ds = open(here, stages=bool(numbers(here)))
     write(ds, target, requirements)
     return str(target)

@@ -125,7 +125,7 @@ def _when(sessions: pd.DataFrame) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def provenance(ds: Given) -> Provenance:
+def provenance(ds: Given, *, storage_options: Mapping[str, Any] | None = None) -> Provenance:
     """Who computed a sweep: sessions, code versions, packages, platform, cost.
 
     Parameters
@@ -133,6 +133,8 @@ def provenance(ds: Given) -> Provenance:
     ds : path or Dataset
         A store, whose refined runs count too, or what :func:`sweepkit.open` gave while its store
         is there.
+    storage_options : mapping, optional
+        As of :func:`sweepkit.open`, for a URL.
 
     Returns
     -------
@@ -144,6 +146,7 @@ def provenance(ds: Given) -> Provenance:
     ValueError
         If nothing is known: the Dataset is not from a store.
     """
+    ds = ds if isinstance(ds, xr.Dataset) else where(ds, storage_options)
     said = declaration_of(ds)
     if not said:
         raise ValueError(

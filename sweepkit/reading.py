@@ -213,7 +213,7 @@ def _present(path: Where) -> Where:
 
 def _as_xarray(path: Where) -> xr.Dataset:
     if isinstance(path, KeyPath):
-        from sweepkit.keyed import Rooted
+        from sweepkit.rooted import Rooted
 
         there = Rooted(path.store, path.key)
         keyed: xr.Dataset = xr.open_zarr(there, chunks=None, consolidated=True, zarr_format=3)

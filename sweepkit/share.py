@@ -9,10 +9,10 @@ import shlex
 import shutil
 import sys
 import tempfile
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -20,14 +20,15 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit import sharing
 from sweepkit.headless import execute
-from sweepkit.pack import INSIDE
+from sweepkit.pack import copy_store
 from sweepkit.pins import pinned, write_wheel
-from sweepkit.places import is_url
+from sweepkit.places import Given, KeyPath, Where, where
 from sweepkit.protocols import UnwritableError
 from sweepkit.quantities import bytes_text
 from sweepkit.root import side_folder
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
+from sweepkit.targets import target as target_of
 
 __all__ = ["share"]
 
@@ -43,12 +44,13 @@ SOURCE = re.compile(r"git\+(https|ssh)://[^\s'\"\\$`;|&<>]+")
 
 
 def share(
-    store: str | os.PathLike[str],
+    store: Given,
     folder: str | os.PathLike[str],
     *,
     source: str | None = None,
     logs: bool = True,
     unfinished: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a folder that is a Binder repository by itself: anyone explores the sweep from a link.
 
@@ -58,9 +60,10 @@ def share(
 
     Parameters
     ----------
-    store : path
-        Of a sweep that nobody writes to: a folder, or the zip that :func:`sweepkit.pack` makes.
-        Its provenance goes along: who ran it, and the path of the simulator's file.
+    store : path, URL or Zarr store
+        Of a sweep that nobody writes to. What is no folder, such as the zip that
+        :func:`sweepkit.pack` makes, goes along as one. So does its provenance: who ran it, and
+        the path of the simulator's file.
     folder : path
         To be made; or empty.
     source : str, optional
@@ -71,6 +74,8 @@ def share(
         Whether what runs printed goes along; tracebacks tell paths of the machine.
     unfinished : bool
         Share the store also if runs are pending.
+    storage_options : mapping, optional
+        As of :func:`run`, where the store is a URL.
 
     Returns
     -------
@@ -98,20 +103,14 @@ def share(
             "'git+https://github.com/OWNER/sweepkit@v0.1.0'"
         )
     pins = pinned(EXTRAS, ALSO)
-    origin = Path(store)
-    if is_url(os.fspath(store)):
-        raise ValueError(
-            f"{store} is at a URL, and git takes files: share a copy of it in a folder, or the zip "
-            f"that sk.pack makes of it"
-        )
-    sk.open(origin)  # what is wrong with it is told before anything is made
+    given = where(store, storage_options)
+    sk.open(given)  # what is wrong with it is told before anything is made
     with ExitStack() as stack:
-        if origin.is_file():
-            origin = _unzipped(origin, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        origin = _as_folder(given, stack, logs=logs)
         with suppress(UnwritableError):  # where nobody can write, nobody does
             stack.enter_context(ZarrStore(origin).hold())
         ds = sk.open(origin)
-        _check_store(origin, ds, os.fspath(store), unfinished=unfinished, logs=logs)
+        _check_store(origin, ds, str(given), unfinished=unfinished, logs=logs)
         place.parent.mkdir(parents=True, exist_ok=True)
         made = stack.enter_context(
             tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-")
@@ -127,15 +126,15 @@ def share(
     return Path(folder)
 
 
-def _unzipped(packed: Path, folder: Path) -> Path:
-    """The store in a zip that :func:`sweepkit.pack` made, with what lies beside it, as folders."""
-    store = folder / packed.name.removesuffix(".zip")
-    with zipfile.ZipFile(packed) as archive:
-        archive.extractall(store)
-    inside = store / INSIDE
-    if inside.is_dir():
-        inside.rename(_beside(store))
-    return store
+def _as_folder(given: Where, stack: ExitStack, *, logs: bool) -> Path:
+    """The folder of a store, or one for a while with a copy of a store that lies elsewhere."""
+    if not isinstance(given, KeyPath):
+        return Path(given)
+    name = PurePosixPath(str(given)).name.removesuffix(".zip").removesuffix(".icechunk")
+    made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweepkit-")))
+    aim = made / (name if name.endswith(".zarr") else f"{name}.zarr")
+    copy_store(target_of(given), aim, MOST_BYTES, logs=logs)
+    return aim
 
 
 def _check_place(place: Path) -> None:

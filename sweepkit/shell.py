@@ -32,6 +32,7 @@ __all__ = [
     "LEFT",
     "REACHED",
     "REFUSED",
+    "SNAPSHOT",
     "STATUSES",
     "STORE",
     "TARGET",
@@ -140,6 +141,9 @@ class Place(click.Path):
     name = "store"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if str(value).startswith("memory://"):
+            told = "what is in memory is gone with this command; give a path or another URL"
+            self.fail(told, param, ctx)
         if not str(value).strip():
             self.fail("the path is empty", param, ctx)
         return str(value)
@@ -159,6 +163,9 @@ REACHED = click.option(
     callback=parameters_of,
     metavar="NAME=VALUE",
     help="For the file system of a URL, such as endpoint_url=http://127.0.0.1:9000.",
+)
+SNAPSHOT = click.option(
+    "--snapshot", help="Version of an Icechunk repository, of those that 'snapshots' lists."
 )
 VALUES = click.option(
     "-p",

@@ -22,7 +22,7 @@ import sweepkit as sk
 from sweepkit.intake import Intake
 from sweepkit.views.progress import sentence
 from tests.conftest import Start
-from tests.contracts import ExecutorContract
+from tests.contracts import ExecutorContract, batches_of, task_of
 from tests.waiting import LIMIT, until
 
 dask = pytest.importorskip("dask", reason="needs 'sweepkit[dask]'")
@@ -316,6 +316,22 @@ def test_an_active_joblib_configuration_for_dask_is_honoured(client: Any, tmp_pa
     with joblib.parallel_config("dask", client=client):
         ds = sk.run(sweep, tmp_path / "s.zarr", **QUIET)
     assert set(ds["result"].values.astype(int)) <= pids
+
+
+def test_batches_in_flight_are_asked_to_end_and_give_what_they_have_done(
+    client: Any, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+
+    def slow(a: int) -> float:
+        begun.touch()
+        time.sleep(0.05)
+        return a * 1.0
+
+    sweep = sk.Sweep(slow, sk.grid(a=range(2000)))
+    with sk.DaskExecutor(client).hold(task_of(sweep), timeout=None) as crew:
+        outcomes = list(crew.map(batches_of(2000, 2000), begun.exists))
+    assert 0 < sum(len(one.batch) for one in outcomes if one is not None) < 2000
 
 
 SCHEDULER = """

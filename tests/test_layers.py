@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sweepkit"
 
 FLOOR = {
+    "addresses",
     "arithmetic",
     "axes",
     "canonical",
@@ -35,6 +36,7 @@ FLOOR = {
     "quantities",
     "requirements",
     "root",
+    "rooted",
     "sampling",
     "status",
     "streams",
@@ -266,7 +268,7 @@ FOREIGN = {
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "google_crc32c": {"parcels"},
-    "fsspec": {"keyed"},
+    "fsspec": {"addresses"},
     "icechunk": {"stores", "versioned"},
     "joblib": {"executors", "fleet", "member"},
     "numcodecs": {"parcels"},
@@ -282,7 +284,7 @@ FOREIGN = {
     "threadpoolctl": {"executors", "futures", "replay", "worker"},
     "traitlets": {"views"},
     "tqdm": {"views"},
-    "zarr": {"arrays", "keyed", "stores", "versioned"},
+    "zarr": {"addresses", "arrays", "keyed", "rooted", "stores", "versioned"},
 }
 """Other libraries and the modules and folders that may import them."""
 

@@ -379,8 +379,8 @@ def _is_wanted() -> Callable[[], bool]:
     return wanted
 
 
-def stop_batches(token: str) -> None:
-    """End what runs for a job soon."""
+async def stop_batches(token: str) -> None:
+    """End what runs for a job soon; dask waits for no answer of a coroutine alone."""
     with _lock:
         kept = _kept.get(token)
     if kept is not None:
