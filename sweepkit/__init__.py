@@ -53,7 +53,7 @@ _HOMES = {
     "explain": "analysis",
     "export": "export",
     "explore": "views.explorer",
-    "failed": "reading",
+    "failed": "verdicts",
     "failure_interval": "analysis",
     "failure_map": "views.failure_map",
     "failure_rate": "analysis",
@@ -62,19 +62,19 @@ _HOMES = {
     "from_json": "readers",
     "from_netcdf": "readers",
     "from_stdout": "readers",
-    "grid": "grid",
+    "grid": "crossing",
     "held_up": "analysis",
     "how_sure": "views.how_sure",
     "importance": "analysis",
     "islands": "analysis",
     "kinds": "analysis",
     "latin_hypercube": "sampling",
-    "margin": "reading",
+    "margin": "verdicts",
     "open": "reading",
     "pack": "pack",
     "output": "outputs",
     "pair_matrix": "views.pair_matrix",
-    "paired": "grid",
+    "paired": "crossing",
     "pairs": "analysis",
     "parallel_coordinates": "views.parallel_coordinates",
     "parameters": "notebook",
@@ -163,6 +163,8 @@ if TYPE_CHECKING:
     from sweepkit.command import CommandError as CommandError
     from sweepkit.commandline import command as command
     from sweepkit.compare import compare as compare
+    from sweepkit.crossing import grid as grid
+    from sweepkit.crossing import paired as paired
     from sweepkit.executors.dask import DaskExecutor as DaskExecutor
     from sweepkit.executors.joblib import JoblibExecutor as JoblibExecutor
     from sweepkit.export import export as export
@@ -170,8 +172,6 @@ if TYPE_CHECKING:
     from sweepkit.forecast import Plan as Plan
     from sweepkit.futures import FuturesCrew as FuturesCrew
     from sweepkit.grid import Grid as Grid
-    from sweepkit.grid import grid as grid
-    from sweepkit.grid import paired as paired
     from sweepkit.job import Job as Job
     from sweepkit.jobs import Pool as Pool
     from sweepkit.jobs import start as start
@@ -192,8 +192,6 @@ if TYPE_CHECKING:
     from sweepkit.readers import from_json as from_json
     from sweepkit.readers import from_netcdf as from_netcdf
     from sweepkit.readers import from_stdout as from_stdout
-    from sweepkit.reading import failed as failed
-    from sweepkit.reading import margin as margin
     from sweepkit.reading import open as open
     from sweepkit.reading import runs as runs
     from sweepkit.reading import status_counts as status_counts
@@ -216,6 +214,8 @@ if TYPE_CHECKING:
     from sweepkit.training import training_set as training_set
     from sweepkit.vectorized import Vectorized as Vectorized
     from sweepkit.vectorized import vectorized as vectorized
+    from sweepkit.verdicts import failed as failed
+    from sweepkit.verdicts import margin as margin
     from sweepkit.versioned import snapshots as snapshots
     from sweepkit.views.ecdf import ecdf as ecdf
     from sweepkit.views.explorer import explore as explore

@@ -99,9 +99,10 @@ def normal(data: Array) -> tuple[Array, str]:
     if kind == "f":
         return data.astype(np.float64, copy=False), str(data.dtype)
     if kind in "Mm":
-        if (exact := nanoseconds(data)) is None:
-            raise ValueError("it holds times that do not fit in nanoseconds")
-        return exact, str(data.dtype)
+        try:
+            return nanoseconds(data), str(data.dtype)
+        except ValueError as fault:
+            raise ValueError(f"it holds times that do not fit in nanoseconds: {fault}") from None
     if kind == "T":
         return data.astype(_TEXT), "str"
     if kind == "O":

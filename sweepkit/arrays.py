@@ -17,10 +17,10 @@ from zarr.storage import LocalStore
 from sweepkit.axes import same_encoding
 from sweepkit.files import loads, lost_chunks, remove_tree, same_files
 from sweepkit.format1 import Variable, fill_value, stored, stored_name
-from sweepkit.keyed import Rooted
 from sweepkit.places import KeyPath, Place
 from sweepkit.protocols import StoreError
 from sweepkit.root import FAULTS, UnreachableError, check_codecs, difference
+from sweepkit.rooted import Rooted
 
 __all__ = ["Arrays"]
 
@@ -206,9 +206,9 @@ class Arrays:
                 continue
             if lost_chunks(copy, known) or lost_chunks(place, loads(place / "zarr.json")):
                 continue  # half a copy or a lost axis, which is told elsewhere
-            if same_files(place / "c", copy / "c"):
-                continue
             try:
+                if same_files(place / "c", copy / "c"):
+                    continue
                 values, then = (np.asarray(one[name][...]) for one in (self, copies))
                 n = min(len(values), len(then))
                 same = np.array_equal(values[:n], then[:n])

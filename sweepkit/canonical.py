@@ -269,31 +269,42 @@ def _check_text(name: str, text: str) -> None:
         ) from None
 
 
-def nanoseconds(times: NDArray[Any]) -> NDArray[Any] | None:
-    """Datetimes or timedeltas counted in nanoseconds; None if one does not fit exactly."""
+def nanoseconds(times: NDArray[Any]) -> NDArray[Any]:
+    """Datetimes or timedeltas counted in nanoseconds.
+
+    Raises
+    ------
+    ValueError
+        If one cannot be, with the words that follow "the value is".
+    """
+    unit = np.datetime_data(times.dtype)[0]
+    if times.dtype.kind == "m" and unit == "generic":
+        raise ValueError("a timedelta without a unit; give it one, as in np.timedelta64(3, 's')")
+    if times.dtype.kind == "m" and unit in ("M", "Y"):  # numpy takes them at their mean length
+        raise ValueError(
+            f"a timedelta of dtype {times.dtype}, and months and years differ in length; give "
+            "days, a date, or a whole number of them"
+        )
     try:
         exact = times.astype(f"{times.dtype.kind}8[ns]")
-        same = (exact.astype(times.dtype) == times) | np.isnat(times)
+        same = np.all((exact.astype(times.dtype) == times) | np.isnat(times))
     except OverflowError:  # from numpy 2.5 on; before, they wrap silently
-        return None
-    return exact if np.all(same) else None
+        same = np.False_
+    if not same:
+        raise ValueError(
+            f"outside the years 1678 to 2261 or finer than a nanosecond (dtype {times.dtype}), "
+            "which nanoseconds in 64 bits cannot hold; give a number from an epoch of your own"
+        )
+    return exact
 
 
 def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if np.isnat(array).any():
         raise ValueError(f"a value of parameter {name!r} is NaT; leave it out")
-    if array.dtype == "timedelta64":
-        raise ValueError(
-            f"values of parameter {name!r} are timedeltas without a unit; give them one, as in "
-            "np.timedelta64(3, 's')"
-        )
-    if (settled := nanoseconds(array)) is None:
-        raise ValueError(
-            f"a value of parameter {name!r} is outside the years 1678 to 2261 or finer than a "
-            f"nanosecond (dtype {array.dtype}), which nanoseconds in 64 bits cannot hold; "
-            "count in numbers from an epoch of your own"
-        )
-    return settled
+    try:
+        return nanoseconds(array)
+    except ValueError as fault:
+        raise ValueError(f"a value of parameter {name!r} is {fault}") from None
 
 
 def near_misses(array: NDArray[Any]) -> list[tuple[float, float]]:

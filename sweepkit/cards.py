@@ -101,13 +101,18 @@ class Card:
         )
 
 
+ALONE = "float:none;width:auto"
+"""On a line of its own: pages of notebooks float names of definition lists beside their text."""
+
+
 def _facts(facts: Sequence[Fact]) -> str:
     if not facts:
         return ""
     cells = "".join(
         f'<div style="padding:6px 12px;min-width:110px;flex:1">'
-        f'<dt style="font-size:.85em;font-weight:400;opacity:.75">{html.escape(one.name)}</dt>'
-        f'<dd style="margin:0"><b style="font-size:1.1em">{html.escape(one.value)}</b>'
+        f'<dt style="{ALONE};font-size:.85em;font-weight:400;opacity:.75">'
+        f"{html.escape(one.name)}</dt>"
+        f'<dd style="{ALONE};margin:0"><b style="font-size:1.1em">{html.escape(one.value)}</b>'
         f'<div style="font-size:.85em">{html.escape(one.note)}</div></dd></div>'
         for one in facts
     )

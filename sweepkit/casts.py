@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Misfit", "as_declared", "cast_exactly", "joined_dtype"]
+__all__ = ["Misfit", "as_declared", "cast_exactly", "integer_of_both", "joined_dtype"]
+
+PLAIN = frozenset({"str", "bool", "datetime64[ns]", "timedelta64[ns]"})
+"""Data types that hold nothing but their own."""
 
 
 class Misfit(Exception):
@@ -33,8 +36,7 @@ def joined_dtype(stored: str, given: str) -> str | None:
     """
     if stored == given:
         return stored
-    plain = {"str", "bool", "datetime64[ns]", "timedelta64[ns]"}
-    if stored in plain or given in plain:
+    if stored in PLAIN or given in PLAIN:
         return None
     a, b = np.dtype(stored), np.dtype(given)
     if {a.kind, b.kind} == {"i", "u"}:
@@ -49,12 +51,31 @@ def joined_dtype(stored: str, given: str) -> str | None:
     return np.promote_types(a, b).name
 
 
+def integer_of_both(stored: str, values: NDArray[Any], given: str) -> str | None:
+    """The integer type that may hold values of both, where :func:`joined_dtype` cannot tell.
+
+    The stored one if it holds the values given; else, of int64 and uint64, the other, which holds
+    what is stored if none of it is negative, or none of it is beyond int64. None where the types
+    join, or are no integers.
+    """
+    if (
+        PLAIN & {stored, given}
+        or "uint64" not in (stored, given)
+        or joined_dtype(stored, given) is not None
+    ):
+        return None
+    try:
+        cast_exactly("", values, given, stored)
+    except Misfit:
+        return "int64" if stored == "uint64" else "uint64"
+    return stored
+
+
 def cast_exactly(name: str, array: NDArray[Any], given: str, wanted: str) -> NDArray[Any]:
     """Values in another data type, or a Misfit naming both if that would lose something."""
     if given == wanted:
         return array
-    plain = {"str", "bool", "datetime64[ns]", "timedelta64[ns]"}
-    if given not in plain and wanted not in plain:
+    if given not in PLAIN and wanted not in PLAIN:
         with np.errstate(all="ignore"):
             source, target = np.dtype(given).kind, np.dtype(wanted).kind
             if source == "c" and target != "c":
@@ -70,8 +91,25 @@ def cast_exactly(name: str, array: NDArray[Any], given: str, wanted: str) -> NDA
         value = ""
     raise Misfit(
         f"output {name!r} is {given}{value}, but the sweep stores {wanted}, "
-        "which cannot hold it without loss"
+        f"which cannot hold it without loss{_way_out(given, wanted)}"
     )
+
+
+def _way_out(given: str, wanted: str) -> str:
+    """What to do about values that do not fit, as the end of a message."""
+    kinds = [np.dtype("O" if one in PLAIN else one).kind for one in (given, wanted)]
+    if set(kinds) == {"i", "u"} and "uint64" in (given, wanted):
+        return (
+            "; no type holds whole numbers beyond int64 beside negative ones: return text, or "
+            "float(...) in every run, which rounds"
+        )
+    if set(kinds) <= {"i", "u"}:
+        return "; declare a wider one, as in sk.output(dtype='int64')"
+    if set(kinds) & {"i", "u"} and "f" in kinds:
+        return "; return text, or float(...) in every run, which rounds"
+    if "O" in kinds:
+        return "; return one type in every run"
+    return ""
 
 
 def _survived(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:

@@ -14,9 +14,9 @@ from sweepkit.console import show_card, show_frame, show_state, state_of, watch
 from sweepkit.launch import run_notebook, run_sweep
 from sweepkit.places import Where, is_url, where
 from sweepkit.shell import (
-    AS_JSON,
     INTO,
     REACHED,
+    SNAPSHOT,
     STATUSES,
     STORE,
     TARGET,
@@ -116,11 +116,10 @@ def run(
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
+@SNAPSHOT
 @click.option("-f", "--follow", is_flag=True, help="Until nobody is at work on it.")
-def status(store: str, storage: Any, as_json: bool, follow: bool) -> None:
+def status(store: str, storage: Any, snapshot: str | None, as_json: bool, follow: bool) -> None:
     """How far the sweep in STORE is, also while another process runs it.
 
     \b
@@ -129,7 +128,7 @@ def status(store: str, storage: Any, as_json: bool, follow: bool) -> None:
       sweepkit status s.zarr --json | jq .finished
     """
     with told():
-        reached = where(store, storage)
+        reached = where(store, storage, snapshot)
         state = state_of(reached)
     if as_json:
         click.echo(json.dumps(state.json()))
@@ -181,9 +180,7 @@ def plan(
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def receipt(store: str, storage: Any, as_json: bool) -> None:
     """What all sessions of STORE took, and what was wasted.
 
@@ -201,9 +198,7 @@ def receipt(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def provenance(store: str, storage: Any, as_json: bool) -> None:
     """Who computed STORE: sessions, code, packages, platform, cost.
 
@@ -220,9 +215,7 @@ def provenance(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
-@AS_JSON
+@shell.reads_as_text_or_json
 def verify(store: str, storage: Any, as_json: bool) -> None:
     """Name every missing or damaged chunk of STORE; the next run makes just those anew.
 
@@ -243,11 +236,13 @@ def verify(store: str, storage: Any, as_json: bool) -> None:
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
+@SNAPSHOT
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--stages", is_flag=True, help="Refined runs, too.")
-def export(store: str, storage: Any, path: Path, stages: bool) -> None:
+@click.option(
+    "--stages/--no-stages", default=True, help="With or without refined runs; by default with."
+)
+def export(store: str, storage: Any, snapshot: str | None, path: Path, stages: bool) -> None:
     """Write the runs of STORE to PATH: .parquet, .csv, .json or .nc, one row a run.
 
     \b
@@ -255,13 +250,13 @@ def export(store: str, storage: Any, path: Path, stages: bool) -> None:
       sweepkit export s.zarr runs.parquet
     """
     with told():
-        sk.export(sk.open(where(store, storage), stages=stages), path)
+        place = where(store, storage, snapshot)
+        sk.export(place if stages else sk.open(place), path)
     click.echo(str(path))
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--partial", is_flag=True, help="Also with pending runs, as it is now.")
 @click.option("--overwrite", is_flag=True, help="In the place of a zip that is there.")
@@ -279,11 +274,37 @@ def pack(store: str, storage: Any, path: Path, partial: bool, overwrite: bool) -
 
 @main.command()
 @STORE
+@shell.AS_JSON
+def snapshots(store: str, as_json: bool) -> None:
+    """The versions kept in the Icechunk repository STORE, the last one first.
+
+    \b
+    Example:
+      sweepkit snapshots s.icechunk
+      sweepkit report s.icechunk --snapshot 5YZGXN8VJ1K1B9PRD67G
+    """
+    with told():
+        found = sk.snapshots(store)
+    if as_json:
+        click.echo(found.to_json(orient="records", date_format="iso"))
+    else:
+        show_frame(found)
+
+
+@main.command()
+@shell.reads
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--source", help="Where sweepkit comes from, as in git+https://...; else a wheel.")
 @click.option("--no-logs", is_flag=True, help="Leave out what runs printed.")
 @click.option("--unfinished", is_flag=True, help="Also with runs that are pending.")
-def share(store: str, folder: Path, source: str | None, no_logs: bool, unfinished: bool) -> None:
+def share(
+    store: str,
+    storage: Any,
+    folder: Path,
+    source: str | None,
+    no_logs: bool,
+    unfinished: bool,
+) -> None:
     """Write FOLDER, a repository that Binder opens with an explorer of STORE.
 
     \b
@@ -291,7 +312,8 @@ def share(store: str, folder: Path, source: str | None, no_logs: bool, unfinishe
       sweepkit share s.zarr pendulum-explorer --no-logs
     """
     with told():
-        made = sk.share(store, folder, source=source, logs=not no_logs, unfinished=unfinished)
+        place = where(store, storage)
+        made = sk.share(place, folder, source=source, logs=not no_logs, unfinished=unfinished)
     click.echo(f"{made}: publish it as its README.md says")
 
 
@@ -322,11 +344,18 @@ def compare(before: str, after: str, storage: Any) -> None:
 
 @main.command()
 @TARGET
-@STORE
-@REACHED
+@shell.reads
+@SNAPSHOT
 @click.argument("run", type=int)
 @VALUES
-def replay(target: str, store: str, storage: Any, run: int, values: dict[str, Any]) -> None:
+def replay(
+    target: str,
+    store: str,
+    storage: Any,
+    snapshot: str | None,
+    run: int,
+    values: dict[str, Any],
+) -> None:
     """Execute run number RUN of STORE again, in the open, with the simulator of TARGET.
 
     What the simulator prints and raises appears, traceback and all: it is the answer.
@@ -336,7 +365,7 @@ def replay(target: str, store: str, storage: Any, run: int, values: dict[str, An
       sweepkit replay model:sweep s.zarr 17
     """
     with told():
-        ds = sk.open(where(store, storage))
+        ds = sk.open(where(store, storage, snapshot))
         sweep = shell.sweep_of(target, values)
         if not 0 <= run < ds["status"].size:
             raise ValueError(f"run {run} is not there; {store} has 0 to {ds['status'].size - 1:,}")
@@ -347,8 +376,8 @@ def replay(target: str, store: str, storage: Any, run: int, values: dict[str, An
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
+@SNAPSHOT
 @click.option(
     "-o",
     "--output",
@@ -362,7 +391,12 @@ def replay(target: str, store: str, storage: Any, run: int, values: dict[str, An
 )
 @click.option("--title", help="By default the name of the store.")
 def report(
-    store: str, storage: Any, outputs: tuple[Path, ...], require: tuple[str, ...], title: str | None
+    store: str,
+    storage: Any,
+    snapshot: str | None,
+    outputs: tuple[Path, ...],
+    require: tuple[str, ...],
+    title: str | None,
 ) -> None:
     """Write what STORE says, also while it is being filled: a page, Markdown or JSON.
 
@@ -371,21 +405,27 @@ def report(
       sweepkit report s.zarr -o report.html -o report.md
     """
     with told():
-        place = where(store, storage)
+        place = where(store, storage, snapshot)
         for path in outputs or (Path("report.html"),):
             written = sk.report(place, path, requirements=list(require) or None, title=title)
             click.echo(str(written))
 
 
 @main.command()
-@STORE
-@REACHED
+@shell.reads
+@SNAPSHOT
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="By default a free one.")
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--origin", multiple=True, help="Host that a proxy shows it under; '*' for any.")
 def explore(
-    store: str, storage: Any, port: int, theme: str, no_browser: bool, origin: tuple[str, ...]
+    store: str,
+    storage: Any,
+    snapshot: str | None,
+    port: int,
+    theme: str,
+    no_browser: bool,
+    origin: tuple[str, ...],
 ) -> None:
     """Explore STORE as a web page on this machine, also while it is being filled.
 
@@ -394,7 +434,7 @@ def explore(
       sweepkit explore s.zarr --port 5006 --no-browser
     """
     with told():
-        place = where(store, storage)
+        place = where(store, storage, snapshot)
         sk.open(place)  # what is wrong with it is told before the page
         try:
             from sweepkit.views.page import serve

@@ -24,6 +24,8 @@ __all__ = ["Command", "CommandError"]
 
 INJECTED = ("scratch", "seed")
 """What may stand in a template beside parameters, inputs and what is set up."""
+SCRIPTS = frozenset({".py", ".sh", ".jl", ".m", ".r", ".pl", ".rb", ".lua", ".js", ".awk"})
+"""How files end that a program is likely to read and not to write."""
 
 
 class CommandError(RuntimeError):
@@ -210,6 +212,18 @@ class Command:
         for file in self.inputs:
             if not os.path.isfile(file):
                 raise ValueError(f"input file {file!r} of {self.__name__!r} is not there")
+        there = {os.path.basename(file) for file in self.inputs} | set(self.templates or {})
+        for argument in self.arguments:
+            word = argument.literal
+            if word is None or os.path.isabs(word) or os.path.normpath(word) in there:
+                continue
+            if os.path.splitext(word)[1].lower() in SCRIPTS and os.path.isfile(word):
+                raise ValueError(
+                    f"script {word!r} of command {self.__name__!r} lies in the folder where this "
+                    "runs, and each run has a folder of its own: add "
+                    f"inputs=[{word!r}] and name it {os.path.basename(word)!r}, or give its whole "
+                    "path"
+                )
 
     # --- who it is ---
 

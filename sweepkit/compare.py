@@ -13,14 +13,22 @@ import pandas as pd
 import xarray as xr
 
 import sweepkit.html as html
-from sweepkit.places import KeyPath
-from sweepkit.reading import declaration_of, open, requirements_of, run_dims_of, runs
+from sweepkit.places import KeyPath, where
+from sweepkit.reading import declaration_of, open, run_dims_of, runs
+from sweepkit.stages import numbers
+from sweepkit.verdicts import requirements_of
 
 __all__ = ["Comparison", "compare", "frame"]
 
 Given = xr.Dataset | str | os.PathLike[str] | KeyPath
+STAGED = {"stage", "volume"}
+"""What refined runs have beside their parameters."""
+
 KEPT = {"status", "failed", "duration", "attempts", "code", "log_size", "error", "log"}
-OUTCOMES = ("pass", "fail", "error", "pending", "not there")
+OUTCOMES = ("pass", "fail", "unknown", "error", "skipped", "pending", "not there")
+
+OUTCOME = " outcome"
+"""Column of a table of runs; no output is called so, as names begin with no space."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +42,15 @@ class Comparison:
         requirements, code, packages, entropy.
     outcomes : DataFrame
         Runs at the same parameter values by outcome: rows before, columns after; "not there"
-        where only one sweep has the point.
+        where only one sweep has the point, "unknown" where a run is done and no requirement could
+        say whether it fails.
     flipped : DataFrame
-        One row a run whose outcome changed: its parameters, ``before``, ``after``.
+        One row a run whose outcome changed: its parameters, then ``before`` and ``after``
+        (``outcome before`` and ``outcome after`` where a parameter has such a name).
     outputs : DataFrame
-        One row an output that both have: ``output``, ``runs`` (with a value in both),
-        ``changed``, ``largest`` (absolute change, in the output's units; NaN where no number).
+        One row an output that both have, traces left out: ``output``, ``runs`` (with a value in
+        both), ``changed``, ``largest`` (absolute change, in the output's units; NaN where no
+        number).
     """
 
     declared: pd.DataFrame
@@ -51,14 +62,16 @@ class Comparison:
     @property
     def now_failing(self) -> pd.DataFrame:
         """The runs that passed before and fail now."""
-        now = (self.flipped["before"] == "pass") & (self.flipped["after"] == "fail")
-        return self.flipped[now].reset_index(drop=True)
+        return self.flipped[self._turned("pass", "fail")].reset_index(drop=True)
+
+    def _turned(self, before: str, after: str) -> pd.Series[bool]:
+        return (self.flipped.iloc[:, -2] == before) & (self.flipped.iloc[:, -1] == after)
 
     def __repr__(self) -> str:
         return f"<sweepkit.Comparison {self.names[0]!r} -> {self.names[1]!r}: {self._words()}>"
 
     def _words(self) -> str:
-        fixed = ((self.flipped["before"] == "fail") & (self.flipped["after"] == "pass")).sum()
+        fixed = self._turned("fail", "pass").sum()
         return (
             f"{len(self.now_failing):,} runs from pass to fail, {fixed:,} from fail to pass, "
             f"{len(self.declared)} declarations differ"
@@ -99,7 +112,7 @@ def compare(before: Given, after: Given, *, requirements: Any = None) -> Compari
     Parameters
     ----------
     before, after : path or Dataset
-        Stores, or what :func:`sweepkit.open` gave.
+        Stores, of which all stages are compared, or what :func:`sweepkit.open` gave.
     requirements : optional
         Judge both by these; by default each by its own.
 
@@ -110,17 +123,23 @@ def compare(before: Given, after: Given, *, requirements: Any = None) -> Compari
     Raises
     ------
     ValueError
-        If the sweeps share no parameter, or their runs are not told apart by those they share.
+        If the sweeps share no parameter, one is text here and numbers there, or their runs are
+        not told apart by those they share.
     """
-    pair = [one if isinstance(one, xr.Dataset) else open(one) for one in (before, after)]
+    pair = [_opened(one) for one in (before, after)]
     said = [declaration_of(one) for one in (before, after)]
     tables = [_table(ds, requirements) for ds in pair]
     shared = [n for n in _parameters(pair[0]) if n in _parameters(pair[1])]
     if not shared:
-        raise ValueError(
-            f"the sweeps share no parameter: {', '.join(map(repr, _parameters(pair[0])))} and "
-            f"{', '.join(map(repr, _parameters(pair[1])))}"
-        )
+        own = [", ".join(map(repr, _parameters(ds))) or "none at all" for ds in pair]
+        raise ValueError(f"the sweeps share no parameter: {own[0]} and {own[1]}")
+    for name in shared:
+        kinds = [_kind(ds[name].dtype) for ds in pair]
+        if kinds[0] != kinds[1]:
+            raise ValueError(
+                f"parameter {name!r} is {kinds[0]} in the first sweep and {kinds[1]} in the "
+                "second, so no run of one is a run of the other"
+            )
     for which, rows in zip(("first", "second"), tables, strict=True):
         twice = int(rows.duplicated(shared).sum())
         if twice:
@@ -130,15 +149,17 @@ def compare(before: Given, after: Given, *, requirements: Any = None) -> Compari
             )
     both = tables[0].merge(tables[1], on=shared, how="outer", suffixes=(" before", " after"))
     for when in ("before", "after"):
-        both[f"outcome {when}"] = both[f"outcome {when}"].astype(object).fillna("not there")
-    outcomes = pd.crosstab(both["outcome before"], both["outcome after"])
+        both[f"{OUTCOME} {when}"] = both[f"{OUTCOME} {when}"].astype(object).fillna("not there")
+    old, new = both[f"{OUTCOME} before"], both[f"{OUTCOME} after"]
+    outcomes = pd.crosstab(old.rename("outcome before"), new.rename("outcome after"))
     there = [o for o in OUTCOMES if o in {*outcomes.index, *outcomes.columns}]
     outcomes = outcomes.reindex(index=there, columns=there, fill_value=0)
-    known = (both["outcome before"] != "not there") & (both["outcome after"] != "not there")
-    turned = both[known & (both["outcome before"] != both["outcome after"])]
-    flipped = turned[[*shared, "outcome before", "outcome after"]].rename(
-        columns={"outcome before": "before", "outcome after": "after"}
-    )
+    known = (old != "not there") & (new != "not there")
+    turned = both[known & (old != new)]
+    flipped = turned[[*shared, old.name, new.name]]
+    taken = {"before", "after"} & set(shared)
+    ends = ("outcome before", "outcome after") if taken else ("before", "after")
+    flipped.columns = pd.Index([*shared, *ends])
     return Comparison(
         _declared(pair, said),
         outcomes,
@@ -154,20 +175,35 @@ def _name(given: Given, said: Mapping[str, Any]) -> str:
     return PurePosixPath(str(given)).name
 
 
+def _opened(given: Given) -> xr.Dataset:
+    if isinstance(given, xr.Dataset):
+        return given
+    here = where(given)
+    return open(here, stages=bool(numbers(here)))
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    kinds = {"b": "true or false", "M": "times", "m": "durations"}
+    kinds |= dict.fromkeys("iufc", "numbers") | dict.fromkeys("OUT", "text")
+    return kinds.get(dtype.kind, str(dtype))
+
+
 def _parameters(ds: xr.Dataset) -> list[str]:
     dims = set(run_dims_of(ds))
-    return [str(n) for n, c in ds.coords.items() if c.dims and set(map(str, c.dims)) <= dims]
+    of_runs = {str(n) for n, c in ds.coords.items() if c.dims and set(map(str, c.dims)) <= dims}
+    return [str(n) for n in ds.coords if n in of_runs and n not in STAGED]
 
 
 def _table(ds: xr.Dataset, requirements: Any) -> pd.DataFrame:
     """Runs with their outcome in a word; text left out."""
     rows = runs(ds, requirements).drop(columns=["log", "error", "log_size"], errors="ignore")
     status = rows["status"].astype(str) if "status" in rows else pd.Series("done", rows.index)
-    outcome = np.where(status == "pending", "pending", "error").astype(object)
+    outcome = np.where(status.isin(["pending", "skipped"]), status, "error").astype(object)
     done = (status == "done").to_numpy()
     failed = rows["failed"].to_numpy() if "failed" in rows else np.zeros(len(rows))
-    outcome[done] = np.where(failed[done] == 1, "fail", "pass")
-    return rows.assign(outcome=outcome)
+    judged = np.where(failed == 1, "fail", np.where(failed == 0, "pass", "unknown"))
+    outcome[done] = judged[done]
+    return rows.assign(**{OUTCOME: outcome})
 
 
 def _declared(pair: Sequence[xr.Dataset], said: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -175,7 +211,7 @@ def _declared(pair: Sequence[xr.Dataset], said: Sequence[Mapping[str, Any]]) -> 
     names = list(dict.fromkeys([*_parameters(pair[0]), *_parameters(pair[1])]))
     for name in names:
         values = [
-            set(np.unique(ds[name].values.astype(str)).tolist()) if name in ds.coords else None
+            {_value(one) for one in np.unique(ds[name].values)} if name in ds.coords else None
             for ds in pair
         ]
         if values[0] == values[1]:
@@ -202,6 +238,13 @@ def _declared(pair: Sequence[xr.Dataset], said: Sequence[Mapping[str, Any]]) -> 
         if texts[0] != texts[1]:
             rows.append((f"package {key}" if key != "platform" else key, *texts))
     return pd.DataFrame(rows, columns=["what", "before", "after"])
+
+
+def _value(value: Any) -> str:
+    """A value as text: equal numbers alike, whatever their types."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def _values(mine: set[str] | None, other: set[str] | None) -> str:
@@ -240,14 +283,15 @@ def _outputs(
     """How far each output moved, over the runs that have a value in both sweeps."""
     rows = []
     for name in tables[0].columns:
-        if name in KEPT or name in shared or name == "outcome" or name not in tables[1]:
+        if name in KEPT or name in shared or name == OUTCOME or name not in tables[1]:
             continue
         old, new = both[f"{name} before"], both[f"{name} after"]
         there = old.notna() & new.notna()
         old, new = old[there], new[there]
         largest = np.nan
-        if old.dtype.kind in "biuf" and new.dtype.kind in "biuf":
-            moved = np.abs(new.to_numpy(float) - old.to_numpy(float))
+        if old.dtype.kind in "biufc" and new.dtype.kind in "biufc":
+            wide = complex if "c" in (old.dtype.kind, new.dtype.kind) else float
+            moved = np.abs(new.to_numpy(wide) - old.to_numpy(wide))
             largest = float(moved.max()) if len(moved) else np.nan
         changed = int((old.astype(object) != new.astype(object)).sum())
         rows.append((name, len(old), changed, largest))

@@ -15,6 +15,13 @@ from sweepkit.status import UNSUCCESSFUL, Example, Progress
 
 __all__ = ["Course"]
 
+CLOSING = 0.15
+"""Seconds that ending takes once a limit is seen: the look for it, and letting workers go."""
+CLOSING_WORKER = 0.02
+"""The same for each worker."""
+MOST_CLOSING = 0.1
+"""The largest share of a limit that is kept for it."""
+
 
 @dataclass
 class Course:
@@ -97,10 +104,16 @@ class Course:
         return self.request is not None and self.request.limited
 
     def time_left(self, workers: int) -> tuple[float, str]:
-        """Seconds until the first limit of the request, and what it is."""
+        """Seconds until the first limit of the request is to be ended for, and what it is.
+
+        Workers are held while they end, so that is begun a little before.
+        """
         if self.request is None or not self.limited:
             return math.inf, ""
-        return self.request.left(self.meter.seconds, workers, self.meter.core_seconds)
+        held = self.meter.seconds
+        left, limit = self.request.left(held, workers, self.meter.core_seconds)
+        closing = CLOSING + CLOSING_WORKER * workers
+        return left - min(closing, MOST_CLOSING * max(left + held, 0.0)), limit
 
     # --- what is left ---
 

@@ -24,6 +24,7 @@ from sweepkit.receipt import environment
 from sweepkit.references import NeedsCodeError, reference_of, resolved
 from sweepkit.requirements import Requirement
 from sweepkit.schema import faults
+from sweepkit.seal import edited, sealed
 from sweepkit.sweep import Sweep
 
 __all__ = ["VERSION", "document", "read_document", "sweep_of"]
@@ -57,7 +58,7 @@ def document(
 ) -> dict[str, Any]:
     """The document of a sweep, as plain data; values of longer axes are left out."""
     grid = sweep.grid
-    return {
+    said = {
         "sweepkit_declaration": VERSION,
         "name": sweep.name,
         "runs": {"points": grid.size, "sizes": grid.sizes, "masked": bool(grid.masks)},
@@ -85,6 +86,7 @@ def document(
         "request": None if request is None else dict(request),
         "environment": environment(),
     }
+    return sealed(said)
 
 
 def _parameter(one: Parameter, most_values: float) -> dict[str, Any]:
@@ -239,6 +241,13 @@ def sweep_of(
     elif not {"simulator", "inputs", "setup"} & set(given):
         check_code(said, sweep)
     check_agreement(said, sweep, given)
+    wrong = edited(said)
+    if wrong:
+        raise ValueError(
+            f"the declaration was changed after it was written, in {', '.join(wrong)}: that is not "
+            "what its digests tell; write it anew with sweep.to_json(), or, if the change is "
+            "meant, take 'digests' out of it"
+        )
     return sweep
 
 

@@ -28,8 +28,9 @@ def equipped(task: Task, sweep: Sweep, store: Store) -> Iterator[Task]:
     kept = isinstance(sweep.simulator, Command) and sweep.simulator.keep
     if (kept or task.kept_scratch is not None) and not store.keeps_files:
         raise ValueError(
-            f"files that runs leave cannot be kept beside {store.path}, which is no folder: leave "
-            f"out {'keep of the command' if kept else 'keep_scratch'}, or use a local path"
+            f"files that runs leave are kept beside a store in a folder alone, and {store.path} is "
+            f"none: leave out {'keep= of the command' if kept else 'keep_scratch='}, or run into a "
+            "local path such as 's.zarr', which sk.pack makes one file of"
         )
     files: dict[str, Any] = {}
     if isinstance(sweep.simulator, Command):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
 from sweepkit.format1 import ATTRIBUTE
 from sweepkit.places import Given, where
-from sweepkit.reading import failed, open, requirements_of, run_dims_of, runs
+from sweepkit.reading import open, run_dims_of, runs
 from sweepkit.stages import numbers
+from sweepkit.verdicts import failed, requirements_of
 
 __all__ = ["columns_of", "export", "in_parts"]
 
@@ -38,6 +40,7 @@ def export(
     path: str | os.PathLike[str],
     *,
     requirements: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> str:
     """Write runs to a file that other tools read, with units beside the numbers.
 
@@ -54,6 +57,8 @@ def export(
         file that is there is replaced once the new one is whole.
     requirements : optional
         As for :func:`failed`; by default those that the Dataset carries.
+    storage_options : mapping, optional
+        As of :func:`sweepkit.open`, for a URL.
 
     Returns
     -------
@@ -88,7 +93,7 @@ def export(
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {str(target.parent)!r} is not there; make it first")
     if not isinstance(ds, xr.Dataset):
-        here = where(ds)
+        here = where(ds, storage_options)
         ds = open(here, stages=bool(numbers(here)))
     write(ds, target, requirements)
     return str(target)
@@ -214,10 +219,25 @@ def _to_json(ds: xr.Dataset, target: Path, requirements: Any) -> None:
     rows, ds = _rows(ds, requirements)
     columns = columns_of(ds, rows, requirements)
     fields = [{"name": name, **one} for name, one in columns.items()]
-    data = rows.to_json(orient="records", date_format="iso", double_precision=15)
+    data = ", ".join(_objects(rows))
     head = json.dumps({"schema": {"fields": fields}, "sweepkit": _about(ds)}, ensure_ascii=False)
     with replacing(target) as part:
-        part.write_text(f'{head[:-1]}, "data": {data}}}\n', encoding="utf-8")
+        part.write_text(f'{head[:-1]}, "data": [{data}]}}\n', encoding="utf-8")
+
+
+def _objects(rows: pd.DataFrame) -> Iterator[str]:
+    """Rows as JSON, numbers to their last digit; what is NaN or infinite is null."""
+    plain = {}
+    for name in rows.columns:
+        column = rows[name]
+        if column.dtype.kind == "f":
+            column = column.astype(object).where(np.isfinite(column), None)
+        elif column.dtype.kind not in "biu":
+            table = column.to_frame().to_json(orient="values", date_format="iso", date_unit="ns")
+            column = pd.Series([one for (one,) in json.loads(table)], dtype=object)
+        plain[name] = column.astype(object).tolist()
+    for row in zip(*plain.values(), strict=True):
+        yield json.dumps(dict(zip(plain, row, strict=True)), ensure_ascii=False, allow_nan=False)
 
 
 def _to_netcdf(ds: xr.Dataset, target: Path, requirements: Any) -> None:

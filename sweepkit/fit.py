@@ -54,6 +54,8 @@ class Fit:
         batch: stores the variable in a wider data type if it can, and returns it as it is then.
     unpacked : callable
         Gives the value that a worker has written itself, where it is not as the store wants it.
+    first : str
+        The run that told the store its outputs, in words.
 
     Attributes
     ----------
@@ -68,7 +70,9 @@ class Fit:
         errors: dict[int, str],
         widen: Widen,
         unpacked: Callable[[Parcel], NDArray[Any]],
+        first: str = "the first run",
     ) -> None:
+        self._first = first
         self.status = status
         self.errors = errors
         self._widen = widen
@@ -101,10 +105,14 @@ class Fit:
         if variable is None:
             there = ", ".join(self._known) or "none"
             self._refuse(
-                rows, f"output {name!r} was not returned by the first run; outputs are {there}"
+                rows,
+                f"output {name!r} was not returned by {self._first}; outputs are {there}; return "
+                "the same in every run, np.nan where there is nothing",
             )
             return
-        fault = shape_fault(variable, column) or coords_fault(name, column, self._coords)
+        fault = shape_fault(variable, column) or coords_fault(
+            name, column, self._coords, self._first
+        )
         if fault is not None:
             self._refuse(rows, fault)
             return
@@ -244,7 +252,9 @@ def learnt_coords(
     return coords
 
 
-def coords_fault(name: str, column: Column, stored: Mapping[str, NDArray[Any]]) -> str | None:
+def coords_fault(
+    name: str, column: Column, stored: Mapping[str, NDArray[Any]], first: str
+) -> str | None:
     """Why the coordinates that results carry are not those stored; None if they are."""
     for dim, values in column.coords.items():
         known = stored.get(dim)
@@ -252,7 +262,7 @@ def coords_fault(name: str, column: Column, stored: Mapping[str, NDArray[Any]]) 
             continue
         if known.shape != values.shape or not np.all(known == values):
             return (
-                f"output {name!r} has other coordinate values along {dim!r} than the first run; "
+                f"output {name!r} has other coordinate values along {dim!r} than {first}; "
                 "return them as an output of their own"
             )
     return None

@@ -19,7 +19,6 @@ from itertools import pairwise
 from multiprocessing import connection
 from time import monotonic, perf_counter
 
-import cloudpickle
 import numpy as np
 from joblib import cpu_count
 
@@ -28,6 +27,7 @@ from sweepkit.capture import capped, one_line
 from sweepkit.deaths import cause, oom_kills
 from sweepkit.evaluate import PATIENT, STOP, Task
 from sweepkit.member import Member
+from sweepkit.pickling import pickled_value, pickling_culprit
 from sweepkit.premises import Premises
 from sweepkit.protocols import Batch, Outcome, Result, Share, everyone
 from sweepkit.setup import SetupError
@@ -80,10 +80,8 @@ class WorkerStartError(RuntimeError):
 def pickled(task: Task) -> bytes:
     """A task as bytes, or a TypeError that names what in it cannot be sent to a process."""
     try:
-        return bytes(cloudpickle.dumps(task, protocol=5))
+        return pickled_value(task)
     except REFUSALS as fault:
-        from sweepkit.identity import pickling_culprit
-
         sent = {"the simulator": task.function}
         sent |= {f"input {name!r}": one for name, one in task.inputs.items()}
         sent |= {f"setup {name!r}": one for name, one in task.setup.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from sweepkit.expressions import parse
-from sweepkit.format1 import ATTRIBUTE
+from sweepkit.format1 import ATTRIBUTE, RESERVED
 
 __all__ = ["derived", "lengths_of", "run_dims_of", "with_derived"]
 
@@ -65,7 +65,9 @@ def derived(ds: xr.Dataset, formula: str | Callable[[xr.Dataset], xr.DataArray])
     dims = run_dims_of(ds)
     if isinstance(formula, str):
         expression = parse(formula)
-        expression.check([str(name) for name in ds.variables], run_dims=dims)
+        names = {str(name) for name in ds.variables}
+        known = names - (RESERVED - expression.names)  # a formula may use them, few do
+        expression.check(sorted(known), run_dims=dims)
         values = {name: ds[name].variable for name in expression.names}
         made = expression.evaluate(values, lengths=lengths_of(ds), run_dims=dims)
         array = xr.DataArray(made.values, dims=made.dims)

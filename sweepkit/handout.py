@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -73,6 +73,8 @@ class Handout:
         Seconds after which a run is killed.
     batch_of : callable or None
         Runs of the next batch when so many are left, where the simulator takes them together.
+    probing : callable
+        Whether the size of such batches is still sought, by calls that take next to no time.
     """
 
     grid: Grid
@@ -87,6 +89,7 @@ class Handout:
     left: Callable[[], float]
     longest: float = math.inf
     batch_of: Callable[[int], int] | None = None
+    probing: Callable[[], bool] = lambda: False
     given_out: int = 0
     _began: float = field(default_factory=time.monotonic)
 
@@ -154,6 +157,7 @@ class Handout:
         yield from self.fitting(self._coarse(runs))
 
     def _coarse(self, runs: NDArray[np.int64]) -> Iterator[Batch]:
+        runs = yield from self._probes(runs)
         at = 0
         while at < len(runs):
             costs = self.costs()
@@ -164,6 +168,22 @@ class Handout:
             for block, cells, rows in by_block(self.store.layout, self.placement.disk(piece)):
                 for batch in cut(block, cells, piece[rows], self._size):
                     yield _expecting(batch, costs)
+
+    def _probes(self, runs: NDArray[np.int64]) -> Generator[Batch, None, NDArray[np.int64]]:
+        """Batches of one block each, while the size of calls is sought; returns what is left.
+
+        A piece of the order lies in all blocks, and cut by them it would be many calls of few runs,
+        each of which costs about as much as one of many.
+        """
+        while len(runs) and self.probing():
+            count, cost = self._size()
+            block, cells, rows = next(
+                one for one in by_block(self.store.layout, self.placement.disk(runs)) if 0 in one[2]
+            )
+            cells, rows = cells[:count], rows[:count]
+            yield Batch(block, cells, runs[rows], 0.0 if math.isnan(cost) else cost * len(rows))
+            runs = np.delete(runs, rows)
+        return runs
 
     def rest(self, handed: NDArray[np.int64]) -> Iterator[Batch]:
         """Everything but what has been handed out, each run once."""

@@ -83,6 +83,7 @@ white-space:pre-wrap;overflow-wrap:anywhere;max-height:320px;overflow-y:auto}
 .sk-box dl.sk-facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));
 margin:0;border-top:1px solid var(--sk-line)}
 .sk-box dl.sk-facts div{padding:8px 12px;box-shadow:-1px 0 0 var(--sk-line)}
+.sk-box dl.sk-facts dt,.sk-box dl.sk-facts dd{float:none;width:auto;display:block}
 .sk-box dl.sk-facts dt{font-size:11px;font-weight:400;color:var(--sk-ink-2);line-height:16px}
 .sk-box dl.sk-facts dd{margin:0;font-size:15px;font-weight:600;line-height:22px;
 overflow-wrap:anywhere}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.blocks import Blocks, Cells
-from sweepkit.casts import joined_dtype
+from sweepkit.casts import integer_of_both, joined_dtype
 from sweepkit.columns import Column
 from sweepkit.cost import Cost, Costs
 from sweepkit.course import Course
@@ -43,7 +43,7 @@ from sweepkit.rewrite import holds_nothing, retype
 from sweepkit.settings import Settings
 from sweepkit.status import Example, Status
 from sweepkit.sweep import Sweep
-from sweepkit.vectorized import CallCost
+from sweepkit.vectorized import CallCost, Vectorized
 
 __all__ = ["Intake"]
 
@@ -101,6 +101,7 @@ class Intake:
         self.usual = Cost()
         self.calls = CallCost()
         self.costs = Costs.of(met.grid, sweep.cost)
+        self._first = "the first run"
         self._early: list[Outcome] = []
         self._again: list[NDArray[np.int64]] = []
         self._tries: Counter[int] = Counter()
@@ -138,8 +139,23 @@ class Intake:
         rows = rows[result.status[rows] != Status.CRASHED]
         self.costs = self.costs.after(outcome.batch.runs[rows], result.duration[rows])
 
+    def size_of_call(self, left: int, *, workers: int) -> int:
+        """Runs of the next batch of a vectorized simulator, when so many are left."""
+        simulator = self.sweep.simulator
+        most = simulator.max_batch if isinstance(simulator, Vectorized) else 1
+        return self.calls.next(left, workers, most)
+
+    @property
+    def probing(self) -> bool:
+        """Whether calls of a vectorized simulator are still made larger to see what they cost."""
+        simulator = self.sweep.simulator
+        return isinstance(simulator, Vectorized) and self.calls.probing(simulator.max_batch)
+
     def _learnt(self, outcome: Outcome) -> tuple[tuple[Variable, ...], Coords]:
         columns, declared = outcome.result.columns, self.sweep.outputs
+        done = outcome.batch.runs[outcome.result.status == Status.DONE]
+        if done.size:
+            self._first = f"the first run ({self._point(int(done[0]))})"
         return learnt_outputs(columns, declared), learnt_coords(columns, declared)
 
     def _settle(self, outcome: Outcome) -> None:
@@ -147,7 +163,7 @@ class Intake:
         if not self.store.layout.outputs and result.columns:
             self._add_outputs(*self._learnt(outcome))
         status, errors, logs = result.status.copy(), dict(result.errors), dict(result.logs)
-        fit = Fit(self.store.layout, status, errors, self._widen, self.store.unpacked)
+        fit = Fit(self.store.layout, status, errors, self._widen, self.store.unpacked, self._first)
         values = fit.values(result.columns)
         for invalid in np.flatnonzero(status == Status.INVALID).tolist():
             logs.setdefault(invalid, f"{errors[invalid]}\n")
@@ -232,9 +248,15 @@ class Intake:
         pair = (variable.name, column.dtype)
         if pair in self._unwidened or (said is not None and said.dtype is not None):
             return variable
+        joined = joined_dtype(variable.dtype, column.dtype)
+        wide = joined or integer_of_both(variable.dtype, column.values, column.dtype)
+        if wide == variable.dtype and variable.pad is None:
+            return variable
         self.blocks.flush()
-        typeless = holds_nothing(self.store, variable)
-        wide = column.dtype if typeless else joined_dtype(variable.dtype, column.dtype)
+        if holds_nothing(self.store, variable):
+            wide = joined = column.dtype
+        if wide == variable.dtype and joined is None:  # later values may not fit
+            return variable
         declaration = without_stored(self.store.declaration)
         if (
             wide is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread as _executors_that_end_before_us  # noqa: F401
+import math
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -111,6 +113,7 @@ class Job:
         self._fault: BaseException | None = None
         self._news = threading.Condition()
         self._told = 0
+        self._warned = False
         self._ended = threading.Event()
         self._then: list[Callable[[], None]] = []
         self._thread = threading.Thread(
@@ -150,11 +153,16 @@ class Job:
         """Wait until it has ended, for so many seconds at most; returns whether it has.
 
         Interrupting the kernel ends the waiting and not the job.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If that is no number of seconds.
         """
-        return self._ended.wait(timeout)
+        return self._ended.wait(_patience(timeout))
 
     def result(self, timeout: float | None = None) -> xr.Dataset:
-        """Wait for the end and open the store, also of a cancelled job.
+        """Wait for the end and open the store; of a cancelled job with a warning of what is left.
 
         Raises
         ------
@@ -170,7 +178,21 @@ class Job:
             )
         if self._fault is not None:
             raise self._fault
+        self._warn_of_cancelled()
         return self.dataset
+
+    def _warn_of_cancelled(self) -> None:
+        """Say once that what is handed over is not all: its unfinished runs look like NaN."""
+        now = self.progress
+        if self._warned or now.state != "cancelled" or now.finished >= now.total:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the job on {self.store} was cancelled with {now.total - now.finished:,} of "
+            f"{now.total:,} runs pending, which are NaN in its Dataset; sk.start(sweep, "
+            f"{self.store!r}) goes on",
+            stacklevel=3,
+        )
 
     def __await__(self) -> Generator[Any, None, xr.Dataset]:
         return self._awaited().__await__()
@@ -260,6 +282,17 @@ class Job:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return self._shown(self)
+
+
+def _patience(timeout: object) -> float | None:
+    """Seconds to wait, checked; none for as long as it takes."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float | np.number):
+        raise TypeError(f"timeout is {timeout!r}; give seconds, or None to wait for the end")
+    if math.isnan(timeout):
+        raise ValueError("timeout is nan; give seconds, or None to wait for the end")
+    return None if timeout > threading.TIMEOUT_MAX else float(timeout)
 
 
 _lock = threading.Lock()

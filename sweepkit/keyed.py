@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import sys
 import zipfile
 import zlib
@@ -19,30 +18,27 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import FsspecStore, LocalStore, WrapperStore, ZipStore
+from zarr.storage import FsspecStore, WrapperStore
 
-from sweepkit.places import KeyPath, Where
 from sweepkit.root import StoreError, UnreachableError
 
-__all__ = ["Keyed", "Rooted", "of_store", "of_url", "of_zip"]
+__all__ = ["Keyed"]
 
 T = TypeVar("T")
 
 AT_ONCE = 16
 """Requests under way at the same time."""
-CONNECT_SECONDS, READ_SECONDS = 5, 20
-"""How long S3 is waited for, at each attempt, unless storage_options say otherwise."""
+BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
+"""What a zip raises whose bytes have changed."""
 
 
 @dataclass
@@ -214,8 +210,16 @@ class Keyed(WrapperStore[Store]):
             yield
         except (FileExistsError, FileNotFoundError):
             raise
-        except zipfile.BadZipFile as fault:
-            raise ValueError(str(fault)) from fault
+        except BROKEN as fault:  # as a disk tells it, and so it is met as damage
+            shown = "/".join((self.shown, key))
+            raise OSError(errno.EIO, f"the zip is damaged: {fault}", shown) from fault
+        except (TypeError, ValueError) as fault:
+            if not isinstance(self._store, FsspecStore) or isinstance(fault, StoreError):
+                raise
+            raise ValueError(
+                f"{'/'.join((self.shown, key))} cannot be asked for: {fault}; see whether "
+                "storage_options are as fsspec takes them for it"
+            ) from fault
         except _raised() as fault:
             raise UnreachableError(
                 f"{'/'.join((self.shown, key))} cannot be reached: {_words(fault)}; what counted "
@@ -343,7 +347,10 @@ class Keyed(WrapperStore[Store]):
         if not key or (known is not None and key not in known.keys):
             return None
         if not isinstance(self._store, FsspecStore):
-            found = await self.get(key, default_buffer_prototype())
+            try:
+                found = await self.get(key, default_buffer_prototype())
+            except OSError:
+                return ("it is there, and cannot be read",)
             if found is None:
                 return None
             content = found.to_bytes()
@@ -373,99 +380,6 @@ class Keyed(WrapperStore[Store]):
         return "/".join(filter(None, (str(root).rstrip("/"), key)))
 
 
-class Rooted(WrapperStore[Keyed]):
-    """A place within a keyed store as a Zarr store of its own, so that nothing above it counts.
-
-    Parameters
-    ----------
-    store : Keyed
-    root : str
-        Its key.
-    """
-
-    def __init__(self, store: Keyed, root: str) -> None:
-        super().__init__(store)
-        self.root = root
-
-    def _with_store(self, store: Keyed) -> Rooted:
-        return Rooted(store, self.root)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rooted) and (self._store, self.root) == (other._store, other.root)
-
-    def __str__(self) -> str:
-        return self._key("")
-
-    def _key(self, key: str) -> str:
-        return "/".join(filter(None, (self.root, key)))
-
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """What is kept under a key."""
-        return await self._store.get(self._key(key), prototype, byte_range)
-
-    async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
-    ) -> list[Buffer | None]:
-        """Parts of what is kept under some keys."""
-        return [await self.get(key, prototype, part) for key, part in key_ranges]
-
-    async def _get_many(
-        self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
-    ) -> AsyncGenerator[tuple[str, Buffer | None], None]:
-        for request in requests:
-            yield request[0], await self.get(*request)
-
-    async def exists(self, key: str) -> bool:
-        """Whether something is kept under a key."""
-        return await self._store.exists(self._key(key))
-
-    async def is_empty(self, prefix: str) -> bool:
-        """Whether nothing is kept within a name."""
-        return await self._store.is_empty(self._key(prefix))
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Keep something under a key."""
-        await self._store.set(self._key(key), value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Keep something under a key that nobody has used."""
-        await self._store.create_async(self._key(key), value.to_bytes())
-
-    async def _set_many(self, values: Iterable[tuple[str, Buffer]]) -> None:
-        await asyncio.gather(*(self.set(key, value) for key, value in values))
-
-    async def delete(self, key: str) -> None:
-        """Forget what is kept under a key."""
-        await self._store.delete(self._key(key))
-
-    async def delete_dir(self, prefix: str) -> None:
-        """Forget everything within a name."""
-        await self._store.delete_dir(self._key(prefix))
-
-    async def clear(self) -> None:
-        """Forget everything."""
-        await self._store.delete_dir(self.root)
-
-    async def list(self) -> AsyncIterator[str]:
-        """All keys."""
-        async for key in self.list_prefix(""):
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Keys that begin so, where that is a whole name."""
-        async for key in self._store.list_prefix(self._key(prefix)):
-            yield key.removeprefix(f"{self.root}/") if self.root else key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Names directly within a name."""
-        async for name in self._store.list_dir(self._key(prefix)):
-            yield name
-
-
 def _buffer(content: bytes) -> Buffer:
     return default_buffer_prototype().buffer.from_bytes(content)
 
@@ -491,105 +405,3 @@ def _words(fault: BaseException) -> str:
         return "there was no answer in time"
     said = str(getattr(fault, "strerror", None) or fault).strip().partition("\n")[0]
     return said.rstrip(".") or type(fault).__name__
-
-
-# --- places that people name ---------------------------------------------------------------------
-
-
-def of_url(url: str, options: Mapping[str, Any]) -> KeyPath:
-    """A place by its URL.
-
-    Raises
-    ------
-    ValueError
-        If it names no place within a bucket, or a protocol that is not known.
-    ImportError
-        If the package of its protocol is not installed.
-    """
-    try:
-        from fsspec.core import split_protocol
-        from fsspec.registry import get_filesystem_class
-    except ModuleNotFoundError:
-        raise ImportError(
-            f"{url} needs fsspec, which is not installed; pip install 'sweepkit[s3]'"
-        ) from None
-    protocol, inner = split_protocol(url)
-    outer, _, name = inner.rstrip("/").rpartition("/")
-    if not name or (not outer and protocol != "memory"):
-        raise ValueError(
-            f"{url} names a bucket and no place in it; give one, as in "
-            f"'{protocol}://{name or 'bucket'}/a.zarr'"
-        )
-    try:
-        get_filesystem_class(protocol)
-    except ValueError:
-        raise ValueError(
-            f"{url} is of protocol {protocol!r}, which fsspec does not know; give a path, or a URL "
-            "such as 's3://bucket/a.zarr'"
-        ) from None
-    except ImportError:
-        package = "sweepkit[s3]" if protocol in ("s3", "s3a") else "the package that fsspec names"
-        raise ImportError(
-            f"{url} needs a package that is not installed; pip install {package!r} "
-            f"(see https://filesystem-spec.readthedocs.io for {protocol})"
-        ) from None
-    if protocol in ("s3", "s3a"):
-        waits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
-        said = {**waits, **options.get("config_kwargs", {})}
-        # Else it asks for the size of each object before it reads it.
-        options = {"max_concurrency": 1, **options, "config_kwargs": said}
-    fresh = {"use_listings_cache": False, **options}  # of what other machines write, too
-    shown = f"{protocol}://{outer}" if outer else f"{protocol}:/"
-    try:
-        store = FsspecStore.from_url(f"{protocol}://{outer}", storage_options=fresh)
-    except TypeError as fault:
-        raise ValueError(
-            f"storage_options ({', '.join(options)}) do not fit {protocol!r}: {fault}"
-        ) from fault
-    return KeyPath(Keyed(store, shown), name)
-
-
-def of_zip(path: str | os.PathLike[str]) -> KeyPath:
-    """A packed store.
-
-    Raises
-    ------
-    StoreError
-        If it is no zip.
-    """
-    file = Path(path).absolute()
-    store = ZipStore(file, mode="r")
-    try:
-        sync(store._open())
-    except (OSError, zipfile.BadZipFile) as fault:
-        raise StoreError(
-            f"{file} cannot be read as a zip: {fault}; sk.pack(store, {str(path)!r}) makes one"
-        ) from fault
-    return KeyPath(Keyed(store, str(file)), "")
-
-
-def of_store(given: Any) -> Where:
-    """The place that a store object of zarr stands for.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
-    if isinstance(given, Keyed):
-        return KeyPath(given, "")
-    if isinstance(given, LocalStore):
-        return str(given.root)
-    if isinstance(given, ZipStore):
-        return of_zip(given.path)
-    if isinstance(given, FsspecStore):
-        outer, _, name = given.path.rstrip("/").rpartition("/")
-        if name:
-            above = FsspecStore(given.fs, read_only=given.read_only, path=outer)
-            return KeyPath(Keyed(above, given.fs.unstrip_protocol(outer).rstrip("/")), name)
-    if isinstance(given, Store):
-        return KeyPath(Keyed(given, str(given).rstrip("/")), "")
-    raise TypeError(
-        f"{given!r} is no store; give a path, a URL such as 's3://bucket/a.zarr', or a store of "
-        "zarr.storage"
-    )

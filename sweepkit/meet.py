@@ -35,7 +35,15 @@ from sweepkit.settings import Settings
 from sweepkit.status import Status
 from sweepkit.sweep import Sweep
 
-__all__ = ["Met", "check_outputs", "check_requirements", "complete", "meet", "without_stored"]
+__all__ = [
+    "Met",
+    "check_outputs",
+    "check_requirements",
+    "check_size",
+    "complete",
+    "meet",
+    "without_stored",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,6 +381,19 @@ def _reset(store: Store, settings: Settings, met: Met, redone: _Again) -> Met:
 
 
 # --- what may be declared ---
+
+
+def check_size(grid: Grid, most: int) -> None:
+    """Refuse a grid of more points than are allowed."""
+    if grid.size <= most:
+        return
+    longest = sorted(grid.sizes.items(), key=lambda item: -item[1])[:3]
+    axes = ", ".join(f"{dim} ({n:,})" for dim, n in longest)
+    raise ValueError(
+        f"the grid has {grid.size:,} points, more than max_runs={most:,}; its longest axes are "
+        f"{axes}; shorten them, sample with sk.latin_hypercube, or allow it with "
+        f"max_runs={grid.size}"
+    )
 
 
 def check_outputs(grid: Grid, layout: Layout) -> None:

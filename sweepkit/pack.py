@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from sweepkit.places import Given, KeyPath, Place
 from sweepkit.protocols import StoreError, UnwritableError
-from sweepkit.root import OutdatedError, root_bytes
+from sweepkit.quantities import bytes_text
+from sweepkit.root import OutdatedError, root_bytes, side_folder
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
 from sweepkit.targets import target
 
-__all__ = ["pack"]
+__all__ = ["copy_store", "pack"]
 
 INSIDE = ".sweepkit"
 """Folder in the zip for what lies beside a store: as for any keyed store that has no name."""
@@ -109,6 +110,40 @@ def pack(
         finally:
             part.unlink(missing_ok=True)
     return str(path)
+
+
+def copy_store(source: ZarrStore, folder: Path, most: int, *, logs: bool) -> None:
+    """Copy a store, wherever it lies, to a folder, and what is beside it to beside that.
+
+    Texts of ``log`` stay away unless ``logs``.
+
+    Raises
+    ------
+    ValueError
+        If it has more than so many bytes.
+    StoreBusyError
+        If another process writes to it.
+    """
+    total = 0
+    with ExitStack() as held:
+        with suppress(UnwritableError):  # then nobody else writes there either
+            held.enter_context(source.hold())
+        for name, place in _names(source).items():
+            if not logs and "/log/c/" in f"/{name}":
+                continue
+            content = place.read_bytes()
+            total += len(content)
+            if total > most:
+                raise ValueError(
+                    f"{source.path} has more than the {bytes_text(most)} that hosts of git take; "
+                    f"{'leave out what runs printed with logs=False, or ' if logs else ''}"
+                    "run a coarser grid or fewer outputs into a store of its own"
+                )
+            beside = name.startswith(f"{INSIDE}/")
+            aim = side_folder(folder) if beside else folder
+            copy = Path(str(aim), name.removeprefix(f"{INSIDE}/") if beside else name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
 
 
 def _pending(source: ZarrStore) -> int:

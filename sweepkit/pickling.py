@@ -1,20 +1,52 @@
-"""What keeps a value from being pickled, by name."""
+"""Values as bytes for other processes, and what keeps one from being sent, by name."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import io
+import sys
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections import ChainMap
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import cloudpickle
 
 from sweepkit.bytecode import read_code
 from sweepkit.objects import behind, defaults_of, held_by, installed, name_of, static, type_name
 
-__all__ = ["pickling_culprit"]
+__all__ = ["pickled_value", "pickling_culprit"]
+
+
+def pickled_value(value: object) -> bytes:
+    """A value as bytes that a process without the notebook's own names can read."""
+    with io.BytesIO() as buffer:
+        _Pickler(buffer, protocol=5).dump(value)
+        return buffer.getvalue()
+
+
+def _reduce_cached(cached: Any) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A function under functools.cache, which pickles by its name alone, with what it wraps."""
+    found: Any = sys.modules.get(cached.__module__)
+    for part in cached.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is cached and cached.__module__ != "__main__":
+        return str(cached.__qualname__)
+    told = cached.cache_parameters()
+    return _cached, (cached.__wrapped__, told["maxsize"], told["typed"])
+
+
+def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
+    return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Cloudpickle's, which would look for cached functions of a notebook in the worker."""
+
+    dispatch_table: ClassVar[Any] = ChainMap(
+        {functools._lru_cache_wrapper: _reduce_cached}, cloudpickle.Pickler.dispatch_table
+    )
 
 
 def pickling_culprit(value: object) -> str | None:
@@ -35,7 +67,7 @@ def pickling_culprit(value: object) -> str | None:
 
 def _culprit(value: object, what: str, tail: str, seen: list[object]) -> str | None:
     try:
-        cloudpickle.dumps(value)
+        pickled_value(value)
     except Exception:  # pickling runs what the user's classes define, which may raise anything
         seen.append(value)
     else:
@@ -65,6 +97,8 @@ def _taken_along(value: Any, tail: str) -> Iterator[tuple[str, str, object]]:
             yield f"default {name!r}", f" of {owner!r}", default
     elif kind is types.MethodType:
         yield "'self'", f" of method {value.__qualname__!r}", value.__self__
+    elif kind is functools._lru_cache_wrapper:
+        yield f"function {name_of(value.__wrapped__)!r}", tail, value.__wrapped__
     elif kind is functools.partial:
         yield f"function {name_of(value.func)!r}", tail, value.func
         for key, item in [*enumerate(value.args), *value.keywords.items()]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -162,6 +163,9 @@ Place: TypeAlias = Path | KeyPath
 Where: TypeAlias = str | KeyPath
 """The same, with folders as they were given."""
 
+ONE_SLASH = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
+"""How a URL begins that lost a slash."""
+
 Given: TypeAlias = Any
 """What people give for a store: a path, a URL, a zip, or a Zarr store object."""
 
@@ -200,6 +204,11 @@ def where(
             f"storage_options is a {type(storage_options).__name__}; give a mapping, as in "
             "{'endpoint_url': 'http://127.0.0.1:9000'}"
         )
+    if snapshot is not None and not isinstance(snapshot, str):
+        raise TypeError(
+            f"snapshot is {snapshot!r}; give the text that names it, from the column 'snapshot' of "
+            "sk.snapshots"
+        )
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     versioned = text is not None and text.rstrip("/").endswith(".icechunk") and not is_url(text)
     if snapshot is not None and not versioned:
@@ -209,8 +218,13 @@ def where(
         )
     if isinstance(text, bytes):
         text = os.fsdecode(text)
+    if text is not None and (slip := ONE_SLASH.match(text)):
+        raise ValueError(
+            f"{text!r} has one slash where a URL has two: '{slip[1]}://{text[slip.end() :]}'; a "
+            f"folder of that name is './{text}'"
+        )
     if text is not None and is_url(text) and not text.startswith("file://"):
-        from sweepkit.keyed import of_url
+        from sweepkit.addresses import of_url
 
         return of_url(text, storage_options or {})
     if storage_options:
@@ -226,13 +240,13 @@ def where(
 
             return of_icechunk(text, snapshot)
         if text.endswith(".zip") and os.path.isfile(text):
-            from sweepkit.keyed import of_zip
+            from sweepkit.addresses import of_zip
 
             return of_zip(text)
         return text
     if isinstance(given, KeyPath):
         return given
-    from sweepkit.keyed import of_store
+    from sweepkit.addresses import of_store
 
     return of_store(given)
 

@@ -16,10 +16,11 @@ import xarray as xr
 import sweepkit.html as html
 from sweepkit.cards import Card, Fact, Table
 from sweepkit.compare import frame
-from sweepkit.places import KeyPath, Place, place
+from sweepkit.places import KeyPath, Place, place, where
 from sweepkit.quantities import core_text
 from sweepkit.reading import declaration_of, open, source_of
 from sweepkit.root import side_folder
+from sweepkit.stages import numbers as stages_of
 from sweepkit.status import NAMES
 
 __all__ = ["Provenance", "provenance"]
@@ -124,13 +125,16 @@ def _when(sessions: pd.DataFrame) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def provenance(ds: Given) -> Provenance:
+def provenance(ds: Given, *, storage_options: Mapping[str, Any] | None = None) -> Provenance:
     """Who computed a sweep: sessions, code versions, packages, platform, cost.
 
     Parameters
     ----------
     ds : path or Dataset
-        A store, or what :func:`sweepkit.open` gave while its store is there.
+        A store, whose refined runs count too, or what :func:`sweepkit.open` gave while its store
+        is there.
+    storage_options : mapping, optional
+        As of :func:`sweepkit.open`, for a URL.
 
     Returns
     -------
@@ -142,12 +146,13 @@ def provenance(ds: Given) -> Provenance:
     ValueError
         If nothing is known: the Dataset is not from a store.
     """
+    ds = ds if isinstance(ds, xr.Dataset) else where(ds, storage_options)
     said = declaration_of(ds)
     if not said:
         raise ValueError(
             "the Dataset does not say what made it; give the store's path, or what sk.open gave"
         )
-    opened = ds if isinstance(ds, xr.Dataset) else open(ds)
+    opened = ds if isinstance(ds, xr.Dataset) else open(ds, stages=bool(stages_of(where(ds))))
     source = source_of(opened)
     sessions = [] if source is None else _sessions(side_folder(place(source)))
     made = np.zeros(0, dtype=np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from datetime import datetime, time, timedelta, tzinfo
 
 __all__ = [
@@ -58,8 +59,8 @@ def seconds(given: object, word: str = "duration") -> float:
     found = _seconds(given)
     if found is None or not 0 < found <= MOST_SECONDS:
         raise ValueError(
-            f"{word} is {given!r}; give seconds above 0, a timedelta, or text such as '30 min' "
-            f"or '1 h 30 min', of at most {MOST_SECONDS:g} s"
+            f"{word} is {reprlib.repr(given)}; give seconds above 0, a timedelta, or text such as "
+            f"'30 min' or '1 h 30 min', of at most {MOST_SECONDS:g} s"
         )
     return found
 
@@ -111,8 +112,8 @@ def core_seconds(given: object) -> float:
     found = _seconds(plain)
     if found is None or not 0 < found <= MOST_SECONDS:
         raise ValueError(
-            f"budget is {given!r}; give core-seconds above 0, a timedelta, or text such as "
-            f"'4 core-hours' or '30 min', of at most {MOST_SECONDS:g} core-seconds"
+            f"budget is {reprlib.repr(given)}; give core-seconds above 0, a timedelta, or text "
+            f"such as '4 core-hours' or '30 min', of at most {MOST_SECONDS:g} core-seconds"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""A store as a Dataset and as a table; requirements applied."""
+"""A store as a Dataset and as a table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from sweepkit.axes import way_back
 from sweepkit.files import lost_chunks, read_bytes
 from sweepkit.format1 import ATTRIBUTE, KEEPING, RESERVED
-from sweepkit.formulas import derived, lengths_of, run_dims_of, with_derived
+from sweepkit.formulas import derived, run_dims_of, with_derived
 from sweepkit.lazy import Texts, lazy, plain
 from sweepkit.places import Given, KeyPath, Where, beneath, place, where
-from sweepkit.requirements import Requirement, collect, margins, satisfied
 from sweepkit.root import (
     FAULTS,
     DamagedError,
@@ -30,6 +29,7 @@ from sweepkit.root import (
 )
 from sweepkit.status import NAMES, Status
 from sweepkit.stored import Place, Statuses, Stored, stamp
+from sweepkit.verdicts import failed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "declaration_of",
     "derived",
-    "failed",
-    "margin",
     "open",
-    "requirements_of",
     "run_dims_of",
     "runs",
     "status_counts",
@@ -216,7 +213,7 @@ def _present(path: Where) -> Where:
 
 def _as_xarray(path: Where) -> xr.Dataset:
     if isinstance(path, KeyPath):
-        from sweepkit.keyed import Rooted
+        from sweepkit.rooted import Rooted
 
         there = Rooted(path.store, path.key)
         keyed: xr.Dataset = xr.open_zarr(there, chunks=None, consolidated=True, zarr_format=3)
@@ -312,142 +309,6 @@ def _of_runs(
         return lazy(one, statuses, ENDED, axes, order)
     lengths = stored.get(str(one.attrs.get("length")))
     return lazy(one, statuses, (Status.DONE,), axes, order, masked=mask, lengths=lengths)
-
-
-# --- requirements --------------------------------------------------------------------------------
-
-
-def requirements_of(ds: xr.Dataset, requirements: Any = None) -> tuple[Requirement, ...]:
-    """The requirements given, else those that the Dataset carries.
-
-    Raises
-    ------
-    ValueError
-        If there are none.
-    """
-    if requirements is not None:
-        made = collect(requirements)
-    else:
-        text = ds.attrs.get(ATTRIBUTE)
-        said = json.loads(text).get("requirements", []) if text else []
-        made = tuple(Requirement.from_json(one) for one in said)
-    if not made:
-        raise ValueError(
-            "there are no requirements, so nothing passes or fails; give some, as in "
-            "requirements=['steps >= 500']"
-        )
-    return made
-
-
-def _finished(ds: xr.Dataset) -> xr.DataArray | None:
-    return ds["status"] == Status.DONE if "status" in ds else None
-
-
-def _used(ds: xr.Dataset, wanted: Sequence[Requirement]) -> xr.Dataset:
-    """The variables that requirements name, loaded once."""
-    if any(one.needs_code for one in wanted):
-        return ds
-    names = {n for one in wanted for n in one.expression.names}
-    lengths = {ds[n].attrs["length"] for n in names if n in ds and "length" in ds[n].attrs}
-    present = [n for n in (*names, *lengths) if n in ds.variables]
-    if not present:
-        return ds
-    used = ds[present].load()
-    lacking = [
-        dim for dim in run_dims_of(ds) if dim not in used.sizes
-    ]  # sizes are told all the same
-    return used.assign_coords({dim: np.arange(ds.sizes[dim]) for dim in lacking})
-
-
-def failed(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
-    """Whether each run fails: 1 where a requirement does not hold, 0 where all do.
-
-    Parameters
-    ----------
-    ds : Dataset
-        An opened store, or any Dataset of outputs over parameters.
-    requirements : sequence of str, Requirement or callable, optional
-        Instead of those that the Dataset carries.
-
-    Returns
-    -------
-    DataArray of float64
-        Over the run dims; NaN where unknown: the run is unfinished, or ended in an error.
-
-    Raises
-    ------
-    ValueError
-        If there are no requirements, or one names what is not there.
-    """
-    wanted = requirements_of(ds, requirements)
-    dims = run_dims_of(ds)
-    if _nothing_done(ds):
-        return _unknown(ds, dims, "failed", "failed")
-    used = _used(ds, wanted)
-    held = satisfied(wanted, used, run_dims=dims, lengths=lengths_of(used))
-    values = np.asarray(~held.all(axis=0), dtype=np.float64)
-    array = _over_runs(ds, dims, values)
-    finished = _finished(ds)
-    if finished is not None:
-        array = array.where(finished)
-    array.name = "failed"
-    array.attrs = {"long_name": "failed", "requirements": [one.text for one in wanted]}
-    return array
-
-
-def _nothing_done(ds: xr.Dataset) -> bool:
-    """Whether no run is done, so that outputs may not even be known."""
-    return "status" in ds and not bool((ds["status"] == Status.DONE).any())
-
-
-def _unknown(ds: xr.Dataset, dims: Sequence[str], name: str, long_name: str) -> xr.DataArray:
-    array = _over_runs(ds, dims, np.full([ds.sizes[dim] for dim in dims], np.nan))
-    array.name = name
-    array.attrs = {"long_name": long_name}
-    return array
-
-
-def margin(ds: xr.Dataset, requirements: Any = None) -> xr.DataArray:
-    """Signed distance of each run to the limit of each requirement.
-
-    Parameters
-    ----------
-    ds, requirements
-        As for :func:`failed`.
-
-    Returns
-    -------
-    DataArray of float64
-        Over the run dims and ``requirement`` (labelled by the requirements' names), in the units
-        of what is compared; positive where satisfied, negative where not, NaN where unknown.
-
-    Raises
-    ------
-    ValueError
-        As :func:`failed`.
-    """
-    wanted = requirements_of(ds, requirements)
-    dims = run_dims_of(ds)
-    if _nothing_done(ds):
-        unknown = _unknown(ds, dims, "margin", "distance to the limit")
-        return unknown.expand_dims(requirement=[one.name for one in wanted], axis=-1)
-    used = _used(ds, wanted)
-    measured = margins(wanted, used, run_dims=dims, lengths=lengths_of(used))
-    array = _over_runs(ds, dims, np.moveaxis(measured, 0, -1), "requirement")
-    array = array.assign_coords(requirement=[one.name for one in wanted])
-    finished = _finished(ds)
-    if finished is not None:
-        array = array.where(finished)
-    array.name = "margin"
-    array.attrs = {"long_name": "distance to the limit"}
-    return array
-
-
-def _over_runs(
-    ds: xr.Dataset, dims: Sequence[str], values: NDArray[Any], *more: str
-) -> xr.DataArray:
-    coords = {n: c for n, c in ds.coords.items() if set(map(str, c.dims)) <= set(dims)}
-    return xr.DataArray(values, dims=(*dims, *more), coords=coords)
 
 
 def status_counts(ds: xr.Dataset) -> dict[str, int]:

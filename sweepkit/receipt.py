@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from sweepkit.accounts import account
 from sweepkit.cards import Card, Fact, Table
 from sweepkit.protocols import Store, UnreachableError
 from sweepkit.quantities import core_text, time_text
+from sweepkit.seal import sealed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +71,7 @@ def write_declaration(store: Store, said: dict[str, Any]) -> None:
         if said["cost"] is None:  # of a session that ran nothing
             with suppress(ValueError, KeyError):
                 said = {**said, "cost": json.loads(store.memo("declaration.json") or "{}")["cost"]}
+                said = sealed(said)
         store.set_memo("declaration.json", json.dumps(said, indent=1, ensure_ascii=False))
 
 
@@ -130,7 +133,7 @@ class SessionAccount:
     def close_killed(self) -> None:
         """Mark sessions that still say they run as killed; for who holds the store."""
         for name in self.store.memos(FOLDER):
-            said = _loads(self.store.memo(f"{FOLDER}/{name}"))
+            said = account(self.store.memo(f"{FOLDER}/{name}"))[0]
             if said.get("state") in LIVE:
                 text = json.dumps({**said, "state": "killed"}, indent=1)
                 with suppress(OSError, UnreachableError):
@@ -185,6 +188,8 @@ class Receipt:
         Runs without success by kind: the exception's type, or the status.
     records : sequence of mapping
         The sessions as they were written, in order of time.
+    damaged : sequence of str
+        Files of sessions that are not as they were written; what of them cannot be is not counted.
     """
 
     path: str
@@ -199,6 +204,7 @@ class Receipt:
     wasted: int
     errors: Mapping[str, int]
     records: Sequence[Mapping[str, Any]] = field(repr=False)
+    damaged: Sequence[str] = field(default=(), repr=False)
 
     @property
     def utilisation(self) -> float:
@@ -247,6 +253,9 @@ class Receipt:
         who = dict.fromkeys(_whose(one) for one in self.records)
         notes = [f"by {', '.join(one for one in who if one)}"] if any(who) else []
         notes += [f"{kind}: {n:,} runs" for kind, n in self.errors.items()][:8]
+        if self.damaged:
+            names = ", ".join(self.damaged[:3]) + ", ..." * (len(self.damaged) > 3)
+            notes.append(f"damaged, and counted as far as it can be: {names}")
         if self.pending:
             notes.append(f"left: {self.left or f'{self.pending:,} runs are pending'}")
         return Card(
@@ -286,7 +295,8 @@ def _whose(said: Mapping[str, Any]) -> str:
 
 
 def _shown(number: int, row: Mapping[str, Any]) -> tuple[str, ...]:
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["began"]))
+    known = not math.isnan(row["began"])
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["began"])) if known else "?"
     return (
         f"{number}, {row['state']}",
         began,
@@ -343,9 +353,11 @@ def receipt_of(store: Store, *, runs: int, pending: int) -> Receipt:
 
     A session that says it runs does so only if it is the last and its process is alive.
     """
-    found = []
+    found, damaged = [], []
     for name in store.memos(FOLDER):
-        said = _loads(store.memo(f"{FOLDER}/{name}"))
+        said, sound = account(store.memo(f"{FOLDER}/{name}"))
+        if not sound:
+            damaged.append(name)
         if said:
             _, _, stage = name.removesuffix(".json").partition("-stage-")
             found.append({"stage": int(stage) if stage.isdigit() else 0, **said})
@@ -375,6 +387,7 @@ def receipt_of(store: Store, *, runs: int, pending: int) -> Receipt:
         total("wasted"),
         dict(errors.most_common()),
         tuple(records),
+        tuple(damaged),
     )
 
 
@@ -389,12 +402,3 @@ def _alive(said: Mapping[str, Any]) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _loads(text: str | None) -> dict[str, Any]:
-    """A session as it was written; nothing if the file is damaged."""
-    try:
-        said = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}

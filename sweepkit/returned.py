@@ -169,14 +169,7 @@ def _strings(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _exact_nanoseconds(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype == "timedelta64":
-        raise Misfit(
-            f"output {name!r} is a timedelta without a unit; give it one, as in "
-            "np.timedelta64(3, 's')"
-        )
-    if (exact := nanoseconds(array)) is None:
-        raise Misfit(
-            f"output {name!r} has dtype {array.dtype} and a value outside the years 1678 to 2261 "
-            "or finer than a nanosecond; return a number from an epoch of your own"
-        )
-    return exact.astype("int64")
+    try:
+        return nanoseconds(array).astype("int64")
+    except ValueError as fault:
+        raise Misfit(f"output {name!r} is {fault}") from None

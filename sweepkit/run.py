@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from sweepkit.equipment import equipped
 from sweepkit.evaluate import Task
 from sweepkit.handout import Handout
 from sweepkit.intake import Intake
-from sweepkit.meet import Met, complete, meet
+from sweepkit.meet import Met, check_size, complete, meet
 from sweepkit.plan import Placement
 from sweepkit.protocols import (
     Awaited,
@@ -108,7 +109,7 @@ class Session:
         KeyboardInterrupt
             If a person interrupted; what is done is kept.
         """
-        self._check_size()
+        check_size(self.sweep.grid, self.settings.max_runs)
         refuse_own_store_of(self.sweep.simulator, self.store.path)
         course = self.course
         try:
@@ -250,17 +251,6 @@ class Session:
         self._tell()
         return 0 if paused else everyone(using)
 
-    def _check_size(self) -> None:
-        size = self.sweep.grid.size
-        if size > self.settings.max_runs:
-            longest = sorted(self.sweep.grid.sizes.items(), key=lambda item: -item[1])[:3]
-            axes = ", ".join(f"{dim} ({n:,})" for dim, n in longest)
-            raise ValueError(
-                f"the grid has {size:,} points, more than max_runs={self.settings.max_runs:,}; "
-                f"its longest axes are {axes}; shorten them, sample with sk.latin_hypercube, or "
-                f"allow it with max_runs={size}"
-            )
-
     def _hold_and_run(self) -> None:
         task = Task(
             self.sweep.simulator,
@@ -382,7 +372,7 @@ class Session:
 
     def _new_handout(self) -> Handout:
         seconds, _ = self.settings.timeout
-        intake = self._intake
+        intake, together = self._intake, isinstance(self.sweep.simulator, Vectorized)
         return Handout(
             self._met.grid,
             self.store,
@@ -395,13 +385,9 @@ class Session:
             lambda: intake.costs,
             self._seconds_left,
             math.inf if seconds is None else seconds,
-            self._size_of_call if isinstance(self.sweep.simulator, Vectorized) else None,
+            partial(intake.size_of_call, workers=self.executor.workers) if together else None,
+            lambda: intake.probing,
         )
-
-    def _size_of_call(self, left: int) -> int:
-        """Runs of the next batch of a vectorized simulator."""
-        assert isinstance(self.sweep.simulator, Vectorized)
-        return self._intake.calls.next(left, self.executor.workers, self.sweep.simulator.max_batch)
 
     def _batches(self) -> Iterator[Batch]:
         handout, intake = self._handout, self._intake

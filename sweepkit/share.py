@@ -9,9 +9,10 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,13 +20,15 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit import sharing
 from sweepkit.headless import execute
+from sweepkit.pack import copy_store
 from sweepkit.pins import pinned, write_wheel
-from sweepkit.places import is_url
+from sweepkit.places import Given, KeyPath, Where, where
 from sweepkit.protocols import UnwritableError
 from sweepkit.quantities import bytes_text
 from sweepkit.root import side_folder
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
+from sweepkit.targets import target as target_of
 
 __all__ = ["share"]
 
@@ -41,12 +44,13 @@ SOURCE = re.compile(r"git\+(https|ssh)://[^\s'\"\\$`;|&<>]+")
 
 
 def share(
-    store: str | os.PathLike[str],
+    store: Given,
     folder: str | os.PathLike[str],
     *,
     source: str | None = None,
     logs: bool = True,
     unfinished: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a folder that is a Binder repository by itself: anyone explores the sweep from a link.
 
@@ -56,8 +60,10 @@ def share(
 
     Parameters
     ----------
-    store : path
-        Of a sweep that nobody writes to.
+    store : path, URL or Zarr store
+        Of a sweep that nobody writes to. What is no folder, such as the zip that
+        :func:`sweepkit.pack` makes, goes along as one. So does its provenance: who ran it, and
+        the path of the simulator's file.
     folder : path
         To be made; or empty.
     source : str, optional
@@ -68,6 +74,8 @@ def share(
         Whether what runs printed goes along; tracebacks tell paths of the machine.
     unfinished : bool
         Share the store also if runs are pending.
+    storage_options : mapping, optional
+        As of :func:`run`, where the store is a URL.
 
     Returns
     -------
@@ -95,15 +103,14 @@ def share(
             "'git+https://github.com/OWNER/sweepkit@v0.1.0'"
         )
     pins = pinned(EXTRAS, ALSO)
-    origin = Path(store)
-    if is_url(os.fspath(store)) or origin.is_file():
-        raise ValueError(f"{store} is no folder; share a store that lies in one")
-    sk.open(origin)  # what is wrong with it is told before anything is made
+    given = where(store, storage_options)
+    sk.open(given)  # what is wrong with it is told before anything is made
     with ExitStack() as stack:
+        origin = _as_folder(given, stack, logs=logs)
         with suppress(UnwritableError):  # where nobody can write, nobody does
             stack.enter_context(ZarrStore(origin).hold())
         ds = sk.open(origin)
-        _check_store(origin, ds, unfinished=unfinished, logs=logs)
+        _check_store(origin, ds, str(given), unfinished=unfinished, logs=logs)
         place.parent.mkdir(parents=True, exist_ok=True)
         made = stack.enter_context(
             tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-")
@@ -119,6 +126,17 @@ def share(
     return Path(folder)
 
 
+def _as_folder(given: Where, stack: ExitStack, *, logs: bool) -> Path:
+    """The folder of a store, or one for a while with a copy of a store that lies elsewhere."""
+    if not isinstance(given, KeyPath):
+        return Path(given)
+    name = PurePosixPath(str(given)).name.removesuffix(".zip").removesuffix(".icechunk")
+    made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweepkit-")))
+    aim = made / (name if name.endswith(".zarr") else f"{name}.zarr")
+    copy_store(target_of(given), aim, MOST_BYTES, logs=logs)
+    return aim
+
+
 def _check_place(place: Path) -> None:
     if place.is_dir() and any(place.iterdir()):
         held = ", ".join(sorted(one.name for one in place.iterdir())[:3])
@@ -129,11 +147,11 @@ def _check_place(place: Path) -> None:
         raise ValueError(f"{place} is no folder; give one that is not there yet")
 
 
-def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -> None:
+def _check_store(store: Path, ds: xr.Dataset, given: str, *, unfinished: bool, logs: bool) -> None:
     pending = int((ds["status"].values == Status.PENDING).sum())
     if pending and not unfinished:
         raise ValueError(
-            f"{pending:,} of {ds['status'].size:,} runs in {store} are pending; run the sweep to "
+            f"{pending:,} of {ds['status'].size:,} runs in {given} are pending; run the sweep to "
             "its end, or share it as it is with unfinished=True"
         )
     files = [*_files(store, logs=logs), *_files(_beside(store), logs=logs)]
@@ -146,7 +164,7 @@ def _check_store(store: Path, ds: xr.Dataset, *, unfinished: bool, logs: bool) -
             "small one, and say in its binder/postBuild where the other is",
         ]
         raise ValueError(
-            f"{store} has {bytes_text(size)}, and hosts of git take up to "
+            f"{given} has {bytes_text(size)}, and hosts of git take up to "
             f"{bytes_text(MOST_BYTES)}: {'; or '.join(ways)}"
         )
 
@@ -208,7 +226,6 @@ def _write(place: Path, ds: xr.Dataset, name: str, pins: Sequence[str], source: 
         "binder/requirements.txt": "".join(f"{one}\n" for one in pins),
         "binder/runtime.txt": f"python-{sys.version_info.major}.{sys.version_info.minor}\n",
         "binder/postBuild": sharing.post_build(shlex.quote(own), shlex.quote(name)),
-        "binder/reach.py": sharing.REACH,
         "explore.ipynb": json.dumps(sharing.notebook(title, name, ds), indent=1),
     }
     for path, text in written.items():

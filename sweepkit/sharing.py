@@ -16,41 +16,11 @@ from sweepkit.quantities import core_text
 from sweepkit.reading import declaration_of, run_dims_of
 from sweepkit.status import NAMES
 
-__all__ = ["IGNORED", "REACH", "notebook", "post_build", "readme", "tidied"]
+__all__ = ["IGNORED", "notebook", "post_build", "readme", "tidied"]
 
 IGNORED = ".ipynb_checkpoints/\n__pycache__/\n*.sweepkit/lock\n*.sweepkit/holder.json\n"
 
 LINK = "https://mybinder.org/v2/gh/OWNER/REPOSITORY/HEAD"
-
-REACH = '''"""Reach pages beside Jupyter through it: the explorer of a store, dask's dashboard.
-
-python binder/reach.py STORE
-"""
-
-import json
-import sys
-from pathlib import Path
-
-store = str(Path(sys.argv[1]).resolve())
-prefix = Path(sys.prefix)
-command = [sys.executable, "-m", "sweepkit", "explore", store, "--port", "{port}"]
-page = {
-    "command": [*command, "--no-browser", "--origin", "*"],
-    "timeout": 60,
-    "launcher_entry": {"title": "Explorer as a page"},
-}
-config = prefix / "etc" / "jupyter" / "jupyter_server_config.json"
-config.parent.mkdir(parents=True, exist_ok=True)
-said = json.loads(config.read_text()) if config.exists() else {}
-said.setdefault("ServerProxy", {}).setdefault("servers", {})["explorer"] = page
-config.write_text(json.dumps(said, indent=1))
-
-link = "{JUPYTERHUB_SERVICE_PREFIX}proxy/{port}/status"
-dask = prefix / "etc" / "dask" / "sweepkit.yaml"
-dask.parent.mkdir(parents=True, exist_ok=True)
-dask.write_text(json.dumps({"distributed": {"dashboard": {"link": link}}}))
-'''
-"""Script that a repository's postBuild runs."""
 
 
 def post_build(own: str, store: str) -> str:
@@ -60,7 +30,7 @@ def post_build(own: str, store: str) -> str:
         "# After the pinned packages: sweepkit itself, and the explorer as a page of its own.\n"
         "set -euo pipefail\n"
         f"python -m pip install --no-cache-dir --no-deps {own}\n"
-        f"python binder/reach.py {store}\n"
+        f"python -m sweepkit.proxy {store}\n"
     )
 
 

@@ -6,11 +6,12 @@ import importlib
 import json
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sweepkit as sk
 
@@ -23,7 +24,6 @@ except ModuleNotFoundError as fault:
     ) from fault
 
 __all__ = [
-    "AS_JSON",
     "DAMAGED",
     "EXIT_CODES",
     "Ended",
@@ -32,6 +32,7 @@ __all__ = [
     "LEFT",
     "REACHED",
     "REFUSED",
+    "SNAPSHOT",
     "STATUSES",
     "STORE",
     "TARGET",
@@ -40,6 +41,8 @@ __all__ = [
     "click",
     "number",
     "Place",
+    "reads",
+    "reads_as_text_or_json",
     "parameters_of",
     "sweep_of",
     "told",
@@ -53,6 +56,17 @@ EXIT_CODES = (
     "3 damage found; 4 stopped by the failure policy (--on-error, --max-errors); 5 runs are left, "
     "at a limit; 130 interrupted, finished runs are kept."
 )
+
+LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "platlib", "purelib")), *sk.__path__)
+"""Where code lies that is not the person's own."""
+
+IN_A_SHELL = {
+    "overwrite=True": "--overwrite",
+    "unfinished=True": "--unfinished",
+    "partial=True": "--partial",
+    "logs=False": "--no-logs",
+}
+"""Options that errors name as Python has them."""
 
 TOLD = (ValueError, TypeError, OSError, ImportError, RuntimeError, LookupError, sk.StoreError)
 """What is said in one line instead of a traceback."""
@@ -78,7 +92,10 @@ def told() -> Iterator[None]:
     except click.ClickException:
         raise
     except TOLD as fault:
-        raise Ended(str(fault) or type(fault).__name__, REFUSED) from None
+        text = str(fault) or type(fault).__name__
+        for python, option in IN_A_SHELL.items():
+            text = text.replace(python, option)
+        raise Ended(text, REFUSED) from None
 
 
 def parameters_of(_: Any, __: Any, given: tuple[str, ...]) -> dict[str, Any]:
@@ -124,8 +141,15 @@ class Place(click.Path):
     name = "store"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if str(value).startswith("memory://"):
+            told = "what is in memory is gone with this command; give a path or another URL"
+            self.fail(told, param, ctx)
+        if not str(value).strip():
+            self.fail("the path is empty", param, ctx)
         return str(value)
 
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 STORE = click.argument("store", type=Place())
 TARGET = click.argument("target", type=_Target())
@@ -140,6 +164,9 @@ REACHED = click.option(
     metavar="NAME=VALUE",
     help="For the file system of a URL, such as endpoint_url=http://127.0.0.1:9000.",
 )
+SNAPSHOT = click.option(
+    "--snapshot", help="Version of an Icechunk repository, of those that 'snapshots' lists."
+)
 VALUES = click.option(
     "-p",
     "--parameter",
@@ -149,8 +176,18 @@ VALUES = click.option(
     metavar="NAME=VALUE",
     help="For a function that makes the sweep, or a notebook; JSON or text.",
 )
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
 STATUSES = click.Choice(["error", "timeout", "crashed", "invalid", "done", "unsuccessful"])
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
+
+
+def reads(command: Command) -> Command:
+    """A command about one store, wherever it lies."""
+    return STORE(REACHED(command))
+
+
+def reads_as_text_or_json(command: Command) -> Command:
+    """A command about one store whose answer is for people or for programs."""
+    return reads(AS_JSON(command))
 
 
 def number(text: str | None) -> Any:
@@ -192,7 +229,7 @@ def sweep_of(target: str, values: Mapping[str, Any], stale: str = "keep") -> sk.
     elif values:
         raise ValueError(f"{target} is a sweep and takes no parameters; make it a function of them")
     if not isinstance(found, sk.Sweep):
-        raise ValueError(f"{target} is a {type(found).__name__} and no Sweep")
+        raise ValueError(f"{target} is no Sweep but of type {type(found).__name__}")
     return found
 
 
@@ -240,5 +277,6 @@ def _users(act: Callable[[], Any], doing: str) -> Any:
     except Exception as fault:  # whatever the person's own module or function raises
         lines = traceback.extract_tb(fault.__traceback__)
         frames = [one for one in lines if not one.filename.startswith("<frozen")][2:]
+        frames = [one for one in frames if not one.filename.startswith(LIBRARIES)] or frames
         where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
         raise ValueError(f"{doing}: {type(fault).__name__}: {fault}{where}") from None

@@ -85,7 +85,8 @@ def split_runs(
     if designs not in ("apart", "shared"):
         raise ValueError(f"designs={designs!r} is neither 'apart' nor 'shared'")
     given = np.asarray(shares, dtype=np.float64)
-    if given.shape != (3,) or not ((given >= 0).all() and 0 < given[0] <= given.sum() < 1 + 1e-9):
+    shared = given.shape == (3,) and (given >= 0).all() and given[0] > 0
+    if not shared or abs(given.sum() - 1) > 1e-6:
         raise ValueError(
             f"shares={tuple(shares)!r}; give three shares for train, validation and test that sum "
             "to 1, as (0.8, 0.1, 0.1)"
@@ -102,7 +103,8 @@ def split_runs(
         of = _dealt(design, used, given, random, what)
         return Split(of, design, f"{what} at random, seed {seed}", 0)
     if by == "block":
-        block, cuts = _blocks(t, "design" if varied else "scenario", design, used)
+        wanted = int((given > 0).sum())
+        block, cuts = _blocks(t, "design" if varied else "scenario", design, used, wanted)
         of = _dealt(block, used, given, random, "blocks")
         each = len(np.unique(design[used])) / len(np.unique(block[used]))
         words = f"blocks of neighbouring {what} at random, seed {seed}: each parameter's values "
@@ -163,17 +165,26 @@ def _groups(t: Table, roles: tuple[str, ...]) -> NDArray[np.int64]:
 
 
 def _blocks(
-    t: Table, role: str, design: NDArray[np.int64], used: NDArray[np.bool_]
+    t: Table, role: str, design: NDArray[np.int64], used: NDArray[np.bool_], wanted: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Which box of neighbouring values each run is in, and the cuts that make the boxes."""
+    """Which box of neighbouring values each run is in, and the cuts that make the boxes.
+
+    Of the cuts that make as many blocks as are wanted, the finest whose blocks hold enough
+    designs, else the coarsest.
+    """
     varied = [p for p in t.parameters if p.role == role and p.n > 1]
     designs = len(np.unique(design[used]))
+    found: list[tuple[NDArray[np.int64], int]] = []
     for cuts in CHUNKS:
         parts = [(p.codes.astype(np.int64) * min(cuts, p.n) // p.n, min(cuts, p.n)) for p in varied]
         _, of = np.unique(combined(parts, t.n)[0], return_inverse=True)
-        if designs >= ENOUGH * len(np.unique(of[used])):
+        n = len(np.unique(of[used]))
+        if found and n < wanted:
             break
-    return of.astype(np.int64), cuts
+        found.append((of.astype(np.int64), cuts))
+        if designs >= ENOUGH * n:
+            break
+    return found[-1]
 
 
 def _values(t: Table, name: str) -> NDArray[np.int64]:

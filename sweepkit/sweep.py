@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from sweepkit.command import Command
+from sweepkit.crossing import grid
 from sweepkit.declared import Declared, checked_cost
 from sweepkit.expressions import Expression
-from sweepkit.format1 import RESERVED
-from sweepkit.grid import Grid, grid
+from sweepkit.grid import Grid
 from sweepkit.html import box, code, note, section
 from sweepkit.html import table as html_table
 from sweepkit.identity import Identity, identify
@@ -149,10 +149,6 @@ class Sweep:
     def _check_names(self) -> None:
         taken = {*self.grid.names, *self.grid.dims, *(n for n, _ in self.grid.derived)}
         taken |= {dim for one in self.grid.parameters for dim in one.dims}
-        for one in sorted(taken & RESERVED):
-            raise ValueError(
-                f"{one!r} is the name of a variable of the store; rename the parameter or dim"
-            )
         sizes: dict[str, tuple[str, int]] = {}
         for name, said in self.outputs.items():
             wrong = name_fault(name)
@@ -308,8 +304,9 @@ class Sweep:
         Raises
         ------
         ValueError
-            If it is no such document, its parts disagree, an input is not what was declared, or
-            it names code or objects that it cannot bring along and that are not passed.
+            If it is no such document, was changed since it was written, its parts disagree, an
+            input is not what was declared, or it names code or objects that it cannot bring along
+            and that are not passed. What is changed on purpose is taken without "digests".
         StaleCodeError
             If the code found here is another than what was declared, unless it is passed.
         """

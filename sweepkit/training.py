@@ -18,11 +18,12 @@ from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.analysis.table import Table, table
 from sweepkit.datacard import MARK, DataCard
 from sweepkit.export import arrow, described, in_parts
-from sweepkit.reading import declaration_of, open, requirements_of
+from sweepkit.reading import declaration_of, open
 from sweepkit.rows import boxes, by_step, schema_of, to_arrow
 from sweepkit.splits import SPLITS, Split, split_runs
 from sweepkit.stages import numbers
 from sweepkit.status import NAMES, Status
+from sweepkit.verdicts import requirements_of
 
 __all__ = ["training_set"]
 
@@ -75,12 +76,13 @@ def training_set(
         of one parameter, as ``"road"``; or a region, as in ``{"length": (1.5, None), "law":
         ["linear"]}``, which is the test. Replicates of one point always stay together.
     shares : sequence of 3 floats
-        Of train, validation and test, in groups.
+        Of train, validation and test, in groups; they sum to 1.
     designs : {"apart", "shared"}
         With "apart" no design is in two splits, also by scenario or region; runs that would break
         it are left out, and the card says how many. With "shared" all designs meet all splits.
     episodes : {"padded", "steps"}
-        Traces as arrays of one length, padded with NaN, with their lengths in ``<name>_length``;
+        Traces as arrays of one length, padded with NaN, with their lengths in ``<name>_length``,
+        whole numbers, 0 where a run errored;
         or one row a step in the Parquet files, features repeated, with the column ``step``. A run
         without steps, as one that errored, keeps one row at step -1.
     seed : int
@@ -297,6 +299,8 @@ class _Writer:
             lacking = {d: n for d, n in size.items() if d not in one.dims}
             wide = one.reset_coords(drop=True).expand_dims(lacking)
             values = wide.transpose(*t.dims, *own).values
+            if name in chosen.lengths:  # NaN where unfinished; a count of steps all the same
+                values = np.nan_to_num(values.astype(np.float64)).astype(np.int64)
             data[name] = (("row", *own), values.reshape(len(runs), *values.shape[len(size) :]))
         return xr.Dataset({n: (d, v, self._attrs(n)) for n, (d, v) in data.items()})
 

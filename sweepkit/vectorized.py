@@ -14,7 +14,12 @@ MAX_BATCH = 16_384
 """Runs of one call unless told otherwise: their arrays fit into the caches of a core."""
 
 CALL_SECONDS = 0.5
-GROWTH = 8
+TAIL_SECONDS = 0.02
+"""Toward the end batches grow short, so that no worker waits, but no shorter than this: much of a
+call of few runs does not shrink with them."""
+PROBE_SECONDS = 0.05
+"""A call that takes longer tells what runs cost."""
+GROWTH = 32
 
 
 class Vectorized:
@@ -137,6 +142,11 @@ class CallCost:
         """
         if not self.runs:
             return 1
-        factor = min(CALL_SECONDS / max(self.seconds, 1e-6), GROWTH)
-        share = max(left // (2 * workers), 64)
+        seconds = max(self.seconds, 1e-6)
+        factor = min(CALL_SECONDS / seconds, GROWTH)
+        share = max(left // (2 * workers), 64, self.runs * TAIL_SECONDS / seconds)
         return int(max(1, min(self.runs * factor, share, most)))
+
+    def probing(self, most: int) -> bool:
+        """Whether calls are so quick that their size is not found yet."""
+        return self.runs < most and not self.seconds > PROBE_SECONDS

@@ -243,8 +243,12 @@ def snapshots(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = repository(os.fspath(path))
+    shown = os.fspath(path)
+    found = repository(shown) if shown.rstrip("/").endswith(".icechunk") else None
     if found is None:
-        raise NotASweepError(f"{os.fspath(path)} holds no Icechunk repository")
+        raise NotASweepError(
+            f"{shown} is no Icechunk repository, whose folder ends in .icechunk, and keeps no "
+            "versions"
+        )
     rows = [(one.id, one.written_at, one.message) for one in found.ancestry(branch=BRANCH)]
     return pd.DataFrame(rows, columns=["snapshot", "written", "message"])

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from tests.clock import Clock, clocked
 from tests.waiting import LIMIT
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +62,12 @@ def handlers() -> Iterator[None]:
     for one, handler in before.items():
         signal.signal(one, handler)
     assert left == before
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that the test moves, for sessions in its own process."""
+    return clocked(monkeypatch)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import sweepkit as sk
-from sweepkit.sharing import REACH
+from sweepkit.proxy import reach
 
 ROOT = Path(__file__).parents[1]
 BINDER = ROOT / "binder"
@@ -50,11 +50,26 @@ def test_the_store_is_small_whole_and_finished() -> None:
 
 def test_the_start_page_and_what_is_run_after_the_pins_fit_together() -> None:
     assert os.access(BINDER / "postBuild", os.X_OK)
-    assert (BINDER / "reach.py").read_text() == REACH
-    assert "binder/reach.py binder/cartpole.zarr" in (BINDER / "postBuild").read_text()
+    assert "-m sweepkit.proxy binder/cartpole.zarr" in (BINDER / "postBuild").read_text()
     notebook = nbformat.read(BINDER / "explore.ipynb", as_version=4)
     nbformat.validate(notebook)
     code = "".join(one.source for one in notebook.cells if one.cell_type == "code")
     assert 'store = "cartpole.zarr"' in code
     assert "lab/tree/binder/explore.ipynb" in (ROOT / "README.md").read_text()
     assert json.loads((BINDER / "explore.ipynb").read_text())["metadata"]["kernelspec"]
+
+
+def test_jupyter_is_told_of_the_explorer_and_keeps_what_it_knew(tmp_path: Path) -> None:
+    config = tmp_path / "etc" / "jupyter" / "jupyter_server_config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps({"ServerProxy": {"servers": {"mine": {}}}, "ServerApp": {}}))
+    reach(BINDER / "cartpole.zarr", tmp_path)
+    reach(BINDER / "cartpole.zarr", tmp_path)
+    told = json.loads(config.read_text())
+    assert set(told) == {"ServerProxy", "ServerApp"}
+    assert set(told["ServerProxy"]["servers"]) == {"mine", "explorer"}
+    command = told["ServerProxy"]["servers"]["explorer"]["command"]
+    assert command[1:5] == ["-m", "sweepkit", "explore", str(BINDER / "cartpole.zarr")]
+    assert "{port}" in command
+    dask = json.loads((tmp_path / "etc" / "dask" / "sweepkit.yaml").read_text())
+    assert dask["distributed"]["dashboard"]["link"].endswith("proxy/{port}/status")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from sweepkit.cards import Card, Fact, Table
+from sweepkit.html import CSS
 
 CARD = Card(
     "Plan",
@@ -37,3 +38,11 @@ def test_as_text_each_fact_and_row_has_its_line() -> None:
         "  coarse <x>    12",
         "  a note <script>alert(1)</script>",
     ]
+
+
+def test_names_of_facts_do_not_float_into_figures_on_a_notebooks_page() -> None:
+    card = Card("Receipt", "s.zarr", "", (Fact("Queued", "52 ms", "not metered"),), (), [])
+    shown = card.html()
+    assert '<dt style="float:none;width:auto' in shown
+    assert '<dd style="float:none;width:auto' in shown
+    assert "dl.sk-facts dd{float:none;width:auto" in CSS

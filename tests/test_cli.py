@@ -102,7 +102,7 @@ def test_what_is_wrong_is_told_in_a_line_and_without_a_traceback(here: Path) -> 
         (("run", "nothing"), "'nothing' is no sweep; give module:name"),
         (("run", "no_such_module:x"), "module 'no_such_module' is not found"),
         (("run", f"{module}:missing"), "has no 'missing'"),
-        (("run", f"{module}:number"), "is a int and no Sweep"),
+        (("run", f"{module}:number"), "is no Sweep but of type int"),
         (("run", here, "-p", "highest=3"), "takes no parameters"),
         (("run", here, "--deadline", "yesterday"), "yesterday"),
         (("run", here, "--timeout", "-3"), "timeout is -3"),

@@ -378,6 +378,23 @@ def test_what_is_wrong_with_a_command_is_told_before_the_first_run(tmp_path: Pat
         sk.command("echo", outputs=outputs, templates={"../x": "a"})
 
 
+def test_a_script_that_no_run_would_find_is_told_before_the_first(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sim.py").write_text("import sys\nprint('y =', float(sys.argv[1]) * 2)\n")
+    outputs = {"y": sk.from_stdout(r"y = (\S+)")}
+    lost = sk.command("python3 sim.py {x}", outputs=outputs)
+    with pytest.raises(ValueError, match=r"script 'sim.py' .* add inputs=\['sim.py'\]"):
+        sk.run(sk.Sweep(lost, sk.grid(x=[1.0, 2.0])), store, progress=False)
+    assert not Path(store).exists()
+    found = sk.command("python3 sim.py {x}", outputs=outputs, inputs=["sim.py"])
+    ds = sk.run(sk.Sweep(found, sk.grid(x=[1.0, 2.0])), store, backend="threading", progress=False)
+    assert ds["y"].values.tolist() == [2.0, 4.0]
+    by_path = sk.command(f"python3 {tmp_path}/sim.py {{x}}", outputs=outputs)
+    assert by_path(x=4) == {"y": 8.0}
+
+
 def test_two_files_of_one_place_in_the_folder_of_a_run_are_refused(tmp_path: Path) -> None:
     outputs = sk.from_stdout("(x)")
     for name in ("a", "b"):

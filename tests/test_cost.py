@@ -246,7 +246,7 @@ def begun(shape: str, declared: Any, count: int) -> tuple[Costs, Any, Any]:
 def test_a_range_holds_the_truth_however_wrong_the_declared_level(
     shape: str, declared: float | None
 ) -> None:
-    for count in (8, 12, 20, 40):
+    for count in (4, 5, 6, 8, 12, 20, 40):
         costs, rest, true = begun(shape, declared, count)
         total = costs.total(rest)
         assert total.seconds / total.factor < true < total.seconds * total.factor

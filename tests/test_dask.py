@@ -22,7 +22,7 @@ import sweepkit as sk
 from sweepkit.intake import Intake
 from sweepkit.views.progress import sentence
 from tests.conftest import Start
-from tests.contracts import ExecutorContract
+from tests.contracts import ExecutorContract, batches_of, task_of
 from tests.waiting import LIMIT, until
 
 dask = pytest.importorskip("dask", reason="needs 'sweepkit[dask]'")
@@ -232,6 +232,41 @@ def test_a_cluster_that_is_made_is_held_for_the_job_and_released(tmp_path: Path)
     assert_gone(before)
 
 
+def test_a_pause_gives_back_the_workers_of_a_cluster_that_is_held(tmp_path: Path) -> None:
+    made: list[Any] = []
+
+    def cluster() -> Any:
+        made.append(
+            distributed.LocalCluster(
+                n_workers=1,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+        )
+        return made[-1]
+
+    def slow(a: int) -> float:
+        time.sleep(0.02)
+        return a * 1.0
+
+    executor = sk.DaskExecutor(cluster=cluster)
+    job = sk.start(sk.Sweep(slow, sk.grid(a=range(100))), tmp_path / "s.zarr", executor=executor)
+    try:
+        until(lambda: job.progress.finished > 0)
+        job.pause()
+        until(lambda: job.state == "paused" and not made[0].workers)
+        still, held = job.progress.finished, job.session.course.meter.core_seconds
+        assert still < 100
+        assert job.session.course.meter.core_seconds == held
+        job.resume()
+        assert (job.result(LIMIT)["status"] == 1).all()
+    finally:
+        job.cancel()
+        job.wait(LIMIT)
+
+
 def children() -> set[int]:
     """Processes below this one, but for trackers that live as long as it does."""
     found = set()
@@ -281,6 +316,22 @@ def test_an_active_joblib_configuration_for_dask_is_honoured(client: Any, tmp_pa
     with joblib.parallel_config("dask", client=client):
         ds = sk.run(sweep, tmp_path / "s.zarr", **QUIET)
     assert set(ds["result"].values.astype(int)) <= pids
+
+
+def test_batches_in_flight_are_asked_to_end_and_give_what_they_have_done(
+    client: Any, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+
+    def slow(a: int) -> float:
+        begun.touch()
+        time.sleep(0.05)
+        return a * 1.0
+
+    sweep = sk.Sweep(slow, sk.grid(a=range(2000)))
+    with sk.DaskExecutor(client).hold(task_of(sweep), timeout=None) as crew:
+        outcomes = list(crew.map(batches_of(2000, 2000), begun.exists))
+    assert 0 < sum(len(one.batch) for one in outcomes if one is not None) < 2000
 
 
 SCHEDULER = """

@@ -369,10 +369,48 @@ def test_a_declaration_whose_parts_disagree_is_refused(place: str, value: Any, m
         inside = inside[int(step) if step.isdigit() else step]
     inside[last] = value
     if match is None:
+        del said["digests"]
         sk.Sweep.from_json(said)
         return
     with pytest.raises((ValueError, sk.StaleCodeError), match=match):
         sk.Sweep.from_json(said)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("entropy", 8),
+        ("threads", 2),
+        ("streams", "common"),
+        ("name", "other"),
+        ("memory", 10),
+        ("cost", {"seconds": 3.0, "declared": True}),
+        ("requirements", [{"text": "y < 2", "name": "y < 2", "needs_code": False}]),
+        ("grid.parameters.0.values", [0.5, 1.5, 2.5]),
+        ("grid.parameters.0.role", "scenario"),
+        ("environment.python", "2"),
+    ],
+)
+def test_a_part_that_was_changed_since_is_told_unless_digests_are_taken_out(
+    place: str, value: Any
+) -> None:
+    said = document(cost=2.0)
+    *path, last = place.split(".")
+    inside: Any = said
+    for step in path:
+        inside = inside[int(step) if step.isdigit() else step]
+    inside[last] = value
+    with pytest.raises(ValueError, match=f"after it was written, in {place.partition('.')[0]}:"):
+        sk.Sweep.from_json(said)
+    del said["digests"]
+    assert sk.Sweep.from_json(json.dumps(said)).grid.size == 6
+
+
+def test_another_layout_of_the_same_document_is_no_change() -> None:
+    said = document(cost=2.0)
+    turned = dict(reversed(said.items()))
+    turned["cost"] = {"declared": True, "seconds": 2}  # as a writer of JSON may have 2.0
+    assert sk.Sweep.from_json(json.dumps(turned, indent=3)).cost == 2.0
 
 
 def test_imported_data_is_no_simulator() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from joblib._parallel_backends import ThreadingBackend
 
 import sweepkit as sk
+from sweepkit.evaluate import Station
 from sweepkit.executors.joblib import JoblibExecutor
 from tests.conftest import ROOT
 from tests.contracts import ExecutorContract
@@ -94,3 +96,20 @@ def test_a_pool_that_breaks_ends_the_sweep_and_keeps_what_was_counted(
     assert (ds["status"] == 1).all()
     with pytest.raises(ValueError, match="a run cannot be killed here"):
         sk.run(sweep, tmp_path / "t.zarr", executor=shown(), timeout=3, progress=False)
+
+
+def test_threads_that_end_at_once_do_not_take_each_other_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def same(self: Station, other: object) -> bool:
+        threading.Event().wait(0.002)  # others come and go while one is looked for
+        return self is other
+
+    def simulate(i: int) -> int:
+        threading.Event().wait(0.003)
+        return i
+
+    monkeypatch.setattr(Station, "__eq__", same)
+    sweep = sk.Sweep(simulate, sk.grid(i=range(200)), cost=1.0, version="1")
+    ds = sk.run(sweep, tmp_path / "a.zarr", n_jobs=8, backend="threading", progress=False)
+    assert (ds["result"] == ds["i"]).all()

@@ -213,8 +213,8 @@ def test_compare_names_what_changed_and_where_pass_became_fail(store: str, tmp_p
     sk.run(sweep(grown, gain=sk.design(np.arange(1.0, 9.0), units="N/m")), path, **QUIET)
     told = sk.compare(store, path)
     what = told.declared.set_index("what")
-    assert what.loc["parameter gain", "before"] == "8 values, alone 0.0"
-    assert what.loc["parameter gain", "after"] == "8 values, alone 8.0"
+    assert what.loc["parameter gain", "before"] == "8 values, alone 0"
+    assert what.loc["parameter gain", "after"] == "8 values, alone 8"
     assert what.loc["output new", "before"] == "not there"
     assert any(name.startswith("code ") for name in what.index)
     old, new = sk.runs(store), sk.runs(path)
@@ -234,3 +234,44 @@ def test_compare_names_what_changed_and_where_pass_became_fail(store: str, tmp_p
     assert same.flipped.empty
     with pytest.raises(ValueError, match="the sweeps share no parameter"):
         sk.compare(store, xr.Dataset({"y": ("other", [1.0])}, coords={"other": [1]}))
+
+
+def test_json_holds_numbers_and_times_to_the_last_digit(tmp_path: Path) -> None:
+    times = np.array(["2026-01-01T00:00:00.123456789", "2026-01-02"], "M8[ns]")
+    ds = xr.Dataset({"y": ("t", [0.1 + 0.2, np.nan])}, coords={"t": times})
+    rows = json.loads(Path(sk.export(ds, tmp_path / "a.json")).read_text())["data"]
+    assert rows[0]["y"] == 0.1 + 0.2
+    assert rows[1]["y"] is None
+    assert np.datetime64(rows[0]["t"]) == times[0]
+
+
+def test_compare_takes_equal_numbers_of_other_types_as_the_same_value() -> None:
+    whole = xr.Dataset({"y": ("a", [1.0, 2.0])}, coords={"a": [1, 2]})
+    told = sk.compare(whole, whole.assign_coords(a=[1.0, 2.0]))
+    assert told.declared.empty
+    text = whole.assign_coords(a=["1", "2"])
+    with pytest.raises(ValueError, match="'a' is numbers in the first sweep and text in the"):
+        sk.compare(whole, text)
+
+
+def test_compare_takes_no_unjudged_run_as_passed_and_bears_any_name() -> None:
+    coords = {"before": [1, 2, 3]}
+    old = xr.Dataset({"failed": ("before", [0.0, 1.0, np.nan])}, coords=coords)
+    new = xr.Dataset({"failed": ("before", [1.0, 1.0, 1.0])}, coords=coords)
+    told = sk.compare(old, new)
+    assert told.outcomes.loc["unknown", "fail"] == 1
+    assert len(told.now_failing) == 1
+    assert list(told.flipped) == ["before", "outcome before", "outcome after"]
+    assert "1 runs from pass to fail" in repr(told)
+    named = xr.Dataset({"outcome": ("a", [1 + 1j, 2.0])}, coords={"a": [1, 2]})
+    assert sk.compare(named, named * 2).outputs.loc[0, "largest"] == pytest.approx(2.0)
+
+
+def test_what_is_told_of_a_refined_store_counts_its_refined_runs(tmp_path: Path) -> None:
+    path = str(tmp_path / "refined.zarr")
+    own = sk.Sweep(grown, sk.grid(gain=[0.0, 1.0], law=["pid"], mass=[1.0]))
+    sk.run(own, path, **QUIET)
+    more = sk.grid(sk.paired(dim="point", gain=[0.25, 0.5], law=["pid"] * 2, mass=[1.0] * 2))
+    sk.refine(own, path, more, **QUIET)
+    assert sk.provenance(path).codes["runs"].tolist() == [4]
+    assert sk.compare(path, path).outcomes.to_numpy().sum() == 4

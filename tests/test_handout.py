@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sweepkit.settings import Settings
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
 from sweepkit.views.progress import silent
+from tests.clock import Clock
 
 THREADS: dict[str, Any] = {"backend": "threading", "progress": False}
 
@@ -76,16 +76,35 @@ def test_runs_that_decide_the_end_do_not_wait_for_the_coarse_pass(store: str) ->
     assert {7, 99} <= set(ran[:4])
 
 
-def test_costs_learnt_in_the_coarse_pass_order_the_rest(
+def test_quick_calls_of_many_runs_are_not_cut_by_pieces_of_the_coarse_pass(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(format1, "BLOCK_RUNS", 1000)
+    grid = sk.grid(i=range(40_000))
+    sweep = sk.Sweep(sk.vectorized(lambda i: i * 1.0), grid)
+    held = ZarrStore(store)
+    session = Session(sweep, held, JoblibExecutor(1, "sequential"), Settings(pilot=1), silent)
+    session.run()
+    handout = session._new_handout()
+    handout.batch_of, handout.probing = lambda left: 32, lambda: True
+    lead = handout.lead(created=True)
+    with held.hold():
+        batches = list(handout.coarse(lead))
+        handout.probing = lambda: False
+        assert len(batches) < len(list(handout.coarse(lead)))
+    assert sorted(int(run) for one in batches for run in one.runs) == sorted(lead.tolist())
+    width = held.layout.block[0]
+    share = np.bincount(lead // width)
+    assert len(batches) == int(np.ceil(share / 32).sum())
+    assert all(len(set(one.runs // width)) == 1 for one in batches)
+
+
+def test_costs_learnt_in_the_coarse_pass_order_the_rest(store: str, clock: Clock) -> None:
     ran: list[tuple[int, int]] = []
-    clock = [0.0]
-    monkeypatch.setattr("sweepkit.evaluate.perf_counter", lambda: clock[0])
 
     def simulate(a: int, b: int) -> float:
         ran.append((a, b))
-        clock[0] += 0.002 * (1 + a)
+        clock.pass_by(0.002 * (1 + a))
         return 1.0
 
     sweep = sk.Sweep(simulate, sk.grid(a=range(8), b=range(20)))
@@ -96,13 +115,13 @@ def test_costs_learnt_in_the_coarse_pass_order_the_rest(
     assert rest[:half].mean() > rest[half:].mean() + 2
 
 
-def test_durations_of_earlier_sessions_teach_the_next(store: str) -> None:
+def test_durations_of_earlier_sessions_teach_the_next(store: str, clock: Clock) -> None:
     def simulate(a: int, b: int) -> float:
-        time.sleep(0.003 * (1 + a))
+        clock.pass_by(0.003 * (1 + a))
         return 1.0
 
     grid = sk.grid(a=range(6), b=range(10))
-    sk.run(sk.Sweep(simulate, grid), store, n_jobs=4, **THREADS)
+    sk.run(sk.Sweep(simulate, grid), store, backend="sequential", progress=False)
     ran: list[int] = []
 
     def next_one(a: int, b: int) -> float:

@@ -14,6 +14,7 @@ import linecache
 import math
 import os
 import pathlib
+import pickle
 import queue
 import re
 import subprocess
@@ -31,6 +32,7 @@ import pytest
 import xarray as xr
 
 from sweepkit.identity import Identity, changes, identify, pickling_culprit
+from sweepkit.pickling import pickled_value
 
 COUNT = iter(range(10**6))
 
@@ -966,6 +968,28 @@ def test_the_culprit_of_a_failed_pickle_is_named(tmp_path: pathlib.Path) -> None
         "Locked": "attribute 'own' (a _thread.lock) of class 'Locked'",
     }.items():
         assert pickling_culprit(scope[name]) == culprit
+
+
+def test_cached_functions_of_a_notebook_are_pickled_with_what_they_wrap() -> None:
+    scope = cell(
+        """
+        import functools, threading
+        @functools.cache
+        def power(n): return 2 * power(n - 1) if n else 1
+        @functools.lru_cache(maxsize=4, typed=True)
+        def guarded(n): return lock and n
+        lock = threading.Lock()
+        def simulate(n): return power(n)
+        """
+    )
+    sent = pickle.loads(pickled_value(scope["simulate"]))
+    assert sent(5) == 32
+    assert sent.__globals__ is not scope
+    assert sent.__globals__["power"].cache_info().misses == 6
+    assert pickle.loads(pickled_value(os.path.normcase)) is os.path.normcase
+    assert pickling_culprit(scope["guarded"]) == (
+        "global 'lock' (a _thread.lock), used by function 'guarded'"
+    )
 
 
 def test_the_culprit_inside_partials_methods_and_queues_is_named() -> None:

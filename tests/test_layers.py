@@ -13,10 +13,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sweepkit"
 
 FLOOR = {
+    "addresses",
     "arithmetic",
     "axes",
     "canonical",
     "cards",
+    "crossing",
     "distinct",
     "expressions",
     "files",
@@ -34,6 +36,7 @@ FLOOR = {
     "quantities",
     "requirements",
     "root",
+    "rooted",
     "sampling",
     "status",
     "streams",
@@ -42,6 +45,7 @@ FLOOR = {
     "versioned",
 }
 RUNNING = {
+    "accounts",
     "agreement",
     "amend",
     "arrays",
@@ -65,6 +69,7 @@ RUNNING = {
     "equipment",
     "evaluate",
     "executors",
+    "features",
     "fit",
     "fleet",
     "forecast",
@@ -106,6 +111,7 @@ RUNNING = {
     "rewrite",
     "run",
     "schema",
+    "seal",
     "settings",
     "setup",
     "signals",
@@ -118,6 +124,7 @@ RUNNING = {
     "traits",
     "vectorized",
     "worker",
+    "workload",
 }
 READING = {
     "analysis",
@@ -134,6 +141,7 @@ READING = {
     "stages",
     "stored",
     "training",
+    "verdicts",
     "views",
 }
 FRONT = {
@@ -148,6 +156,7 @@ FRONT = {
     "options",
     "planning",
     "pins",
+    "proxy",
     "share",
     "sharing",
     "shell",
@@ -164,7 +173,11 @@ MAY_IMPORT = {
 }
 """By module or folder: the modules and folders of sweepkit that it may import."""
 
-CORE = FLOOR | RUNNING - {"executors", "stores"} | {"formulas", "lazy", "reading", "stored"}
+CORE = (
+    FLOOR
+    | RUNNING - {"executors", "stores"}
+    | {"formulas", "lazy", "reading", "stored", "verdicts"}
+)
 """The closed core, which knows the plugs' contracts and none of the plugs."""
 
 USES_A_PLUG = {("refine", "stores")}
@@ -173,6 +186,7 @@ USES_A_PLUG = {("refine", "stores")}
 SHARED = {
     "analysis": {
         "additive",
+        "answerable",
         "bases",
         "boxes",
         "candidates",
@@ -182,9 +196,13 @@ SHARED = {
         "intervals",
         "lattice",
         "limits",
+        "naming",
+        "needed",
+        "neighbours",
         "nominal",
         "outcomes",
         "peeling",
+        "rates",
         "reasons",
         "refined",
         "regions",
@@ -250,7 +268,7 @@ FOREIGN = {
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "google_crc32c": {"parcels"},
-    "fsspec": {"keyed"},
+    "fsspec": {"addresses"},
     "icechunk": {"stores", "versioned"},
     "joblib": {"executors", "fleet", "member"},
     "numcodecs": {"parcels"},
@@ -266,7 +284,7 @@ FOREIGN = {
     "threadpoolctl": {"executors", "futures", "replay", "worker"},
     "traitlets": {"views"},
     "tqdm": {"views"},
-    "zarr": {"arrays", "keyed", "stores", "versioned"},
+    "zarr": {"addresses", "arrays", "keyed", "rooted", "stores", "versioned"},
 }
 """Other libraries and the modules and folders that may import them."""
 

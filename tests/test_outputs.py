@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import sweepkit as sk
-from sweepkit.casts import Misfit, cast_exactly, joined_dtype
+from sweepkit.casts import Misfit, cast_exactly, integer_of_both, joined_dtype
 from sweepkit.columns import Collector, Column
 from sweepkit.fit import learnt, shape_fault
 from sweepkit.format1 import fill_value
@@ -209,7 +209,8 @@ def test_values_of_every_type_are_kept_as_they_are(value: Any, dtype: str, store
         (-(2**63) - 1, "which 64 bits cannot hold"),
         (np.longdouble("0.1"), "output 'a' has dtype float128, which cannot be stored without"),
         (datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), "output 'a' carries a time zone; con"),
-        (datetime.datetime(1, 1, 1), "output 'a' has dtype datetime64[us] and a value outside the"),
+        (datetime.datetime(1, 1, 1), "output 'a' is outside the years 1678 to 2261"),
+        (np.timedelta64(3, "M"), "output 'a' is a timedelta of dtype timedelta64[M], and months"),
         (np.timedelta64(3), "output 'a' is a timedelta without a unit"),
         ("\ud800", "output 'a' is text with half a character (a lone surrogate)"),
         (["ok", "\ud800"], "half a character"),
@@ -653,6 +654,28 @@ def test_joining_types_is_symmetric_and_idempotent(a: str, b: str) -> None:
 )
 def test_the_table_of_joined_types(a: str, b: str, joined: str | None) -> None:
     assert joined_dtype(a, b) == joined
+
+
+def test_integers_that_do_not_join_are_held_by_the_type_that_the_values_ask_for() -> None:
+    few, beyond = np.array([5], np.uint64), np.array([2**63 + 1], np.uint64)
+    assert integer_of_both("int64", few, "uint64") == "int64"
+    assert integer_of_both("int64", beyond, "uint64") == "uint64"
+    assert integer_of_both("uint64", np.array([5]), "int64") == "uint64"
+    assert integer_of_both("uint64", np.array([-1], np.int8), "int8") == "int64"
+    assert integer_of_both("int64", np.array([0.5]), "float64") is None
+    assert integer_of_both("str", few, "uint64") is None
+
+
+def test_a_misfit_says_what_to_do() -> None:
+    beyond = np.array(2**63 + 1, np.uint64)
+    with pytest.raises(Misfit, match=r"beside negative ones: return text, or float\(...\)"):
+        cast_exactly("x", beyond, "uint64", "int64")
+    with pytest.raises(Misfit, match=r"declare a wider one, as in sk.output\(dtype='int64'\)"):
+        cast_exactly("x", np.array(200), "int64", "int8")
+    with pytest.raises(Misfit, match=r"return text, or float\(...\) in every run, which rounds"):
+        cast_exactly("x", np.array(2**60 + 1), "int64", "float64")
+    with pytest.raises(Misfit, match="return one type in every run"):
+        cast_exactly("x", np.array(1), "int64", "str")
 
 
 NUMBERS = [name for name in DTYPES if np.dtype(name if name != "str" else "O").kind in "iufc"]

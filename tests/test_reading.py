@@ -377,6 +377,13 @@ def test_a_store_that_is_being_written_shows_finished_cells_only(
     assert sk.open(tmp_path / "a.zarr")["n"].notnull().all()
 
 
+@pytest.mark.parametrize("judge", [sk.failed, sk.margin])
+def test_requirements_are_asked_of_a_dataset_alone(judge: Any) -> None:
+    for wrong in ("a.zarr", pd.DataFrame({"a": [1]})):
+        with pytest.raises(TypeError, match=r"asked of a Dataset, not of a \w+; give what sk.open"):
+            judge(wrong, ["a > 1"])
+
+
 def test_where_no_run_is_done_nothing_passes_or_fails(store: str) -> None:
     def simulate(a: float) -> float:
         raise RuntimeError("boom")

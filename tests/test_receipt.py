@@ -17,6 +17,7 @@ import pytest
 
 import sweepkit as sk
 from sweepkit.receipt import Meter
+from tests.clock import Clock
 
 OPTIONS: dict[str, Any] = {"backend": "sequential", "progress": False}
 
@@ -55,12 +56,13 @@ def test_a_receipt_adds_up_what_sessions_took(store: str) -> None:
     assert (sessions["ended"] >= sessions["began"]).all()
 
 
-def test_what_is_left_is_told_of_the_grid_and_of_its_refinements(store: str) -> None:
+def test_what_is_left_is_told_of_the_grid_and_of_its_refinements(store: str, clock: Clock) -> None:
     def slow(a: float) -> float:
-        time.sleep(0.01)
+        clock.pass_by(0.01)
         return a
 
-    sweep = sk.Sweep(slow, sk.grid(a=np.linspace(0, 1, 40)), requirements=["result > 0.5"])
+    grid = sk.grid(a=np.linspace(0, 1, 40))
+    sweep = sk.Sweep(slow, grid, requirements=["result > 0.5"], version="1")
     ds = sk.run(sweep, store, request=sk.Request(budget=0.15), **OPTIONS)
     left = int((ds["status"] == 0).sum())
     assert 0 < left < 40
@@ -112,22 +114,15 @@ def test_a_receipt_is_shown_as_text_and_escaped_html(tmp_path: Path) -> None:
     assert "&lt;i&gt;" in shown
 
 
-def test_the_meter_runs_only_while_compute_is_held() -> None:
+def test_the_meter_runs_only_while_compute_is_held(clock: Clock) -> None:
     meter = Meter()
-    meter.hold(0)
-    assert meter.seconds == meter.core_seconds == 0
-    meter.hold(2)
-    time.sleep(0.02)
-    meter.hold(2)
-    meter.hold(0)
-    first = meter.seconds
-    assert 0.02 <= first < 1
-    assert meter.core_seconds == pytest.approx(2 * first)
-    time.sleep(0.02)
-    assert meter.seconds == first
-    meter.hold(1)
-    meter.hold(0)
-    assert first <= meter.seconds < first + 0.02
+    for workers, seconds in ((0, 5.0), (2, 3.0), (2, 1.0), (0, 7.0), (1, 2.0), (0, 9.0)):
+        meter.hold(workers)
+        clock.pass_by(seconds)
+    assert (meter.seconds, meter.core_seconds) == (6.0, 10.0)
+    meter.hold(3)
+    clock.pass_by(1.0)
+    assert (meter.seconds, meter.core_seconds) == (7.0, 13.0)
 
 
 def test_a_receipt_tells_who_ran_it_and_where(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +227,38 @@ def test_receipts_of_before_and_damaged_ones_do_no_harm(store: str) -> None:
     receipt = sk.receipt(store)
     assert receipt.sessions["done"].tolist() == [2, 2]
     assert receipt.done == 4
+    assert list(receipt.damaged) == ["20200101T000001-5.json"]
     assert "?" in repr(receipt)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("runs", {"done": "many"}),
+        ("runs", [1]),
+        ("held_seconds", "a"),
+        ("held_seconds", None),
+        ("began", "x"),
+        ("began", 1e300),
+        ("errors", 5),
+        ("environment", []),
+        ("stage", "x"),
+        ("pid", "x"),
+        ("workers", "<script>"),
+        ("state", 7),
+    ],
+)
+def test_what_is_damaged_in_a_session_is_not_counted_and_told(
+    store: str, part: str, value: Any
+) -> None:
+    sk.run(sk.Sweep(third_raises, sk.grid(a=range(1, 3))), store, **OPTIONS)
+    (path,) = Path(f"{store}.sweepkit", "sessions").glob("*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), part: value}))
+    receipt = sk.receipt(store)
+    assert len(receipt.sessions) == 1
+    assert list(receipt.damaged) == [path.name]
+    assert f"counted as far as it can be: {path.name}" in repr(receipt)
+    assert "<script>" not in receipt._repr_html_()
 
 
 def test_without_a_sweep_there_is_no_receipt(store: str) -> None:

@@ -185,7 +185,7 @@ def test_what_takes_too_much_room_is_coarser_and_says_so() -> None:
     assert sample.size <= whole.size // 3
     assert sample.packed["n"] < 60_000
     assert "random sample of" in sample.notes[-1]
-    assert sample.packed["worth"] == {"kind": "none"}
+    assert sample.packed["worth"]["kind"] == "sample"  # some draws of many are draws
 
 
 def test_a_hundred_thousand_runs_fit_in_three_megabytes(tmp_path: Path) -> None:

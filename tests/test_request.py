@@ -13,9 +13,12 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
+from sweepkit.course import Course
 from sweepkit.status import Progress, Status
+from tests.clock import Clock
 
 THREADS: dict[str, Any] = {"backend": "threading", "progress": False}
+HERE: dict[str, Any] = {"backend": "sequential", "progress": False}
 
 
 def napping(a: int, b: int, rng: Any) -> dict[str, float]:
@@ -39,10 +42,12 @@ def counted(ds: xr.Dataset) -> int:
 
 
 def test_limits_are_read_when_they_are_asked_for() -> None:
+    before = datetime.now().astimezone()
     request = sk.Request(workers=3, duration="2 min", budget="1 core-hour", deadline="2 h")
     assert (request.seconds, request.core_seconds) == (120, 3600)
     assert request.ends is not None
-    assert abs((request.ends - datetime.now().astimezone()).total_seconds() - 7200) < 5
+    asked = request.ends - timedelta(hours=2)
+    assert before <= asked <= datetime.now().astimezone()
     assert request.limited
     assert not sk.Request(workers=3).limited
     assert "duration='2 min'" in repr(request)
@@ -110,62 +115,68 @@ def test_a_request_that_contradicts_the_call_is_refused(store: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"duration": "1 s"}, {"deadline": timedelta(seconds=1)}, {"budget": 2}]
+    "limits", [{"duration": "1 s"}, {"deadline": timedelta(seconds=1)}, {"budget": 1}]
 )
-def test_a_session_stops_at_its_limit_and_goes_on_later(store: str, limits: dict[str, Any]) -> None:
+def test_a_session_stops_at_its_limit_and_goes_on_later(
+    store: str, limits: dict[str, Any], clock: Clock
+) -> None:
     def simulate(a: int, b: int) -> float:
-        time.sleep(0.012 * (1 + a))
+        clock.pass_by(0.012 * (1 + a))
         return 1.0
 
-    sweep = sk.Sweep(simulate, GRID, cost=lambda a: 0.012 * (1 + a))
+    sweep = sk.Sweep(simulate, GRID, cost=lambda a: 0.012 * (1 + a), version="1")
     shown: list[Progress] = []
-    began = time.monotonic()
-    request = sk.Request(workers=2, **limits)
-    ds = sk.run(sweep, store, request=request, backend="threading", progress=shown.append)
-    assert time.monotonic() - began < 5
+    request = sk.Request(workers=1, **limits)
+    ds = sk.run(sweep, store, request=request, backend="sequential", progress=shown.append)
     done = counted(ds)
-    assert 0 < done < GRID.size
+    assert 10 < done < GRID.size
     assert (ds["attempts"] <= 1).all()
     assert shown[-1].state == "done"
     assert f"{GRID.size - done} runs" in shown[-1].note
     receipt = sk.receipt(store)
     assert receipt.left == shown[-1].note
     assert receipt.sessions["state"].tolist() == ["limit"]
-    assert receipt.held_seconds < 2 * 2
+    assert 0.8 < receipt.held_seconds <= 1
     ds = sk.run(sweep, store, n_jobs=8, **THREADS)
     assert counted(ds) == GRID.size
     assert (ds["attempts"] == 1).all()
 
 
-def test_no_run_is_begun_whose_bound_overruns_the_limit(store: str) -> None:
+def test_a_limit_is_ended_for_before_it_as_workers_are_held_until_they_have_ended() -> None:
+    for seconds, workers, least in ((60, 2, 0.15), (60, 8, 0.3), (0.2, 2, 0.02)):
+        course = Course(sk.Request(duration=seconds))
+        left, limit = course.time_left(workers)
+        assert least - 1e-9 <= seconds - left <= 0.1 * seconds + 1e-9
+        assert limit.startswith("the duration")
+
+
+def test_no_run_is_begun_whose_bound_overruns_the_limit(store: str, clock: Clock) -> None:
     begun: list[int] = []
 
     def simulate(a: int) -> float:
         begun.append(a)
-        time.sleep(0.02 if a < 20 else 30)
+        clock.pass_by(0.02 if a < 20 else 30)
         return 1.0
 
     sweep = sk.Sweep(simulate, sk.grid(a=range(24)), cost=lambda a: 0.02 if a < 20 else 30.0)
-    began = time.monotonic()
-    ds = sk.run(sweep, store, request=sk.Request(workers=2, duration="5 s"), **THREADS)
-    assert time.monotonic() - began < 4
+    ds = sk.run(sweep, store, request=sk.Request(duration="5 s"), **HERE)
     assert sorted(begun) == list(range(20))
     assert counted(ds) == 20
     left = sk.receipt(store).left
     assert left == "4 runs: none of them is sure to end within the duration of 5 s"
 
 
-def test_runs_end_before_a_deadline_as_their_costs_are_learnt(store: str) -> None:
+def test_runs_end_before_a_deadline_as_their_costs_are_learnt(store: str, clock: Clock) -> None:
     def simulate(a: int, b: int) -> dict[str, float]:
-        time.sleep(0.03 * (1 + a))
-        return {"ended": time.time()}
+        clock.pass_by(0.03 * (1 + a))
+        return {"ended": clock.time()}
 
-    ends = datetime.now() + timedelta(seconds=1.5)
-    request = sk.Request(workers=4, deadline=ends)
-    ds = sk.run(sk.Sweep(simulate, GRID), store, request=request, **THREADS)
-    assert counted(ds) >= 16
+    ends = datetime.now() + timedelta(seconds=4)
+    request = sk.Request(deadline=ends)
+    ds = sk.run(sk.Sweep(simulate, GRID), store, request=request, **HERE)
+    assert 16 <= counted(ds) < GRID.size
     late = ds["ended"].values[np.isfinite(ds["ended"].values)] - ends.timestamp()
-    assert (late > 0.05).sum() <= 2, np.sort(late)[-5:]
+    assert (late <= 0).all(), np.sort(late)[-5:]
 
 
 def test_without_a_store_yet_nothing_is_begun_that_cannot_end(store: str) -> None:
@@ -187,7 +198,7 @@ def test_many_workers_for_a_short_time_or_few_for_longer_give_the_same_bits(
 ) -> None:
     sweep = sk.Sweep(napping, GRID)
     made = []
-    for workers, seconds in ((8, 0.15), (3, 0.3), (1, 5)):
+    for workers, seconds in ((8, 0.15), (3, 0.3), (1, 60)):
         path = tmp_path / f"{workers}.zarr"
         sessions = before = 0
         while True:
@@ -208,10 +219,11 @@ def test_many_workers_for_a_short_time_or_few_for_longer_give_the_same_bits(
 
 
 def test_worker_processes_stop_at_a_limit_too(store: str) -> None:
-    sweep = sk.Sweep(napping, GRID)
-    request = sk.Request(workers=2, duration="1.2 s")
-    ds = sk.run(sweep, store, request=request, progress=False)
-    first = counted(ds)
-    assert first < GRID.size
-    ds = sk.run(sweep, store, n_jobs=2, **THREADS)
-    assert counted(ds) == GRID.size
+    def simulate(a: int) -> int:
+        time.sleep(0.05)
+        return a
+
+    sweep = sk.Sweep(simulate, sk.grid(a=range(400)))
+    ds = sk.run(sweep, store, request=sk.Request(workers=2, duration="1 s"), progress=False)
+    assert counted(ds) < 400  # two workers take ten seconds, on the quickest machine
+    assert sk.receipt(store).sessions["state"].tolist() == ["limit"]

@@ -7,6 +7,7 @@ import datetime
 import importlib
 import json
 import os
+import re
 import threading
 import time
 import warnings
@@ -280,6 +281,35 @@ def test_an_integer_that_a_float_cannot_hold_is_never_rounded(
             assert "float64" in one["error"].item()
             assert "int64" in one["error"].item()
     assert (ds["status"] == Status.DONE).sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("usual", "late"), [(5, 2**63 + 1), (np.uint64(5), -5), (-5, np.uint64(7)), (-5, 2**63 + 1)]
+)
+def test_integers_of_both_kinds_are_kept_exactly_where_one_type_holds_them(
+    store: str, usual: int, late: int, single: None
+) -> None:
+    ds = run(sk.Sweep(lambda a: late if a == 31 else usual, sk.grid(a=range(40))), store)
+    values = sk.open(store, mask=False)["result"].sel(a=[30, 31]).values
+    if (usual, late) != (-5, 2**63 + 1):
+        assert values.tolist() == [usual, late]
+        return
+    assert ds["status"].sel(a=31) == Status.INVALID
+    assert "no type holds whole numbers beyond int64 beside" in ds["error"].sel(a=31).item()
+    assert (ds["status"] == Status.DONE).sum() == 39
+
+
+def test_an_output_that_only_some_runs_return_is_told_with_the_run_that_did_not(
+    store: str, single: None
+) -> None:
+    def some(a: int) -> dict[str, int]:
+        return {"x": a} if a != 7 else {"x": a, "y": a}
+
+    ds = run(sk.Sweep(some, sk.grid(a=range(9))), store)
+    told = ds["error"].sel(a=7).item()
+    named = re.search(r"output 'y' was not returned by the first run \(a=(\d)\)", told)
+    assert named is not None
+    assert ds["status"].sel(a=int(named[1])) == Status.DONE
 
 
 def test_widening_keeps_everything_else_and_goes_on_in_later_sessions(

@@ -210,3 +210,15 @@ def test_the_folder_installs_and_runs_in_an_environment_of_its_own(tmp_path: Pat
     where = shell("python", "-c", "import sweepkit; print(sweepkit.__file__)")
     assert where.startswith(str(home))
     assert "12 of 12 runs are finished" in shell("sweepkit", "status", "a.zarr")
+
+
+def test_a_packed_store_is_shared_as_the_folder_it_was(tmp_path: Path, unexecuted: None) -> None:
+    path = stored(tmp_path / "a.zarr")
+    before, ran = sk.open(path).load(), sk.provenance(path).sessions
+    packed = sk.pack(path, tmp_path / "b.zarr.zip")
+    made = sk.share(packed, tmp_path / "shared")
+    assert sk.open(made / "b.zarr").load().identical(before)
+    assert sk.provenance(made / "b.zarr").sessions.equals(ran)
+    assert sk.verify(made / "b.zarr").empty
+    with pytest.raises(sk.StoreError, match=r"memory://a\.zarr holds no sweep"):
+        sk.share("memory://a.zarr", tmp_path / "other")

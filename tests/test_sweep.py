@@ -99,22 +99,22 @@ X0 = sk.values(np.eye(2), dims=("case", "state"))
         (
             lambda: sk.Sweep(lambda status: 1, sk.grid(status=[1])),
             ValueError,
-            "'status' is the name of a variable of the store; rename the parameter or dim",
+            "parameter 'status' has the name of a variable that the store keeps of each run",
         ),
         (
             lambda: sk.Sweep(state, sk.grid(x0=sk.values([1], dims="log"))),
             ValueError,
-            "'log' is the name of a variable of the store",
+            "dim 'log' has the name of a variable that the store keeps",
         ),
         (
             lambda: sk.Sweep(state, sk.grid(x0=sk.values(np.eye(2), dims=("case", "error")))),
             ValueError,
-            "'error' is the name of a variable of the store",
+            "dim 'error' has the name of a variable that the store keeps",
         ),
         (
             lambda: sk.Sweep(fall, GRID.derive(duration="height * 2")),
             ValueError,
-            "'duration' is the name of a variable of the store",
+            "derived coordinate 'duration' has the name of a variable that the store keeps",
         ),
         (
             lambda: sk.Sweep(fall, GRID, outputs={"height": sk.output()}),

@@ -183,3 +183,29 @@ def test_hub_libraries_read_what_is_written(store: str, tmp_path: Path) -> None:
     assert set(hub) == {"train", "validation", "test"}
     assert hub["train"]["run"][:] == rows["run"].tolist()
     assert np.array(hub["train"].with_format("numpy")[0]["path"]).shape == (4, 2)
+
+
+def test_blocks_are_cut_finer_where_there_are_too_few_for_the_splits(tmp_path: Path) -> None:
+    ds = xr.Dataset({"peak": ("gain", np.arange(8.0))}, coords={"gain": np.arange(8.0)})
+    folder = Path(sk.training_set(ds, tmp_path / "a", targets=["peak"], split="block"), "data")
+    gains = [pd.read_parquet(one)["gain"].to_numpy() for one in sorted(folder.iterdir())]
+    assert sorted(np.concatenate(gains)) == list(range(8))
+    assert all(len(one) == np.ptp(one) + 1 > 1 for one in gains)  # neighbours go together
+
+
+def test_shares_that_do_not_sum_to_one_are_refused(tmp_path: Path) -> None:
+    ds = xr.Dataset({"peak": ("gain", np.arange(8.0))}, coords={"gain": np.arange(8.0)})
+    for shares in ((0.5, 0.2, 0.1), (0.8, 0.2, 0.2), (0.0, 0.5, 0.5), (1.2, -0.1, -0.1)):
+        with pytest.raises(ValueError, match="give three shares"):
+            sk.training_set(ds, tmp_path / "a", shares=shares)
+
+
+def test_the_length_of_an_episode_is_a_whole_number(tmp_path: Path) -> None:
+    coords = {"gain": np.arange(8.0)}
+    long = {"path": (("gain", "step"), np.zeros((8, 3)), {"length": "path_length"})}
+    lengths = np.array([3.0, 2, np.nan, 3, 3, 3, 3, 1])
+    ds = xr.Dataset({**long, "path_length": ("gain", lengths)}, coords=coords)
+    folder = sk.training_set(ds, tmp_path / "a", shares=(1, 0, 0))
+    told = pd.read_parquet(f"{folder}/data/train.parquet")["path_length"]
+    assert told.tolist() == [3, 2, 0, 3, 3, 3, 3, 1]
+    assert told.dtype == np.int64

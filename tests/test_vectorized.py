@@ -227,11 +227,20 @@ def test_batches_grow_to_the_largest_allowed(
 
 def test_the_next_batch_follows_from_the_largest_call() -> None:
     assert CallCost().next(10**6, 2, 10**5) == 1
-    assert CallCost().after(1, 0.001).next(10**6, 2, 10**5) == 8
+    assert CallCost().after(1, 0.001).next(10**6, 2, 10**5) == 32
     assert CallCost().after(1000, 0.25).after(10, 9.0).next(10**6, 2, 10**5) == 2000
     assert CallCost().after(1000, 1.0).next(10**6, 2, 10**5) == 500
     assert CallCost().after(1000, 0.001).next(10**6, 2, 3000) == 3000
-    assert CallCost().after(1000, 0.001).next(400, 2, 3000) == 100
+    assert CallCost().after(1000, 0.1).next(400, 2, 3000) == 200  # no shorter than 20 ms
+    assert CallCost().after(1000, 10.0).next(400, 2, 3000) == 50
+    assert CallCost().after(100, 10.0).next(4000, 2, 3000) == 5
+
+
+def test_the_size_of_quick_calls_is_sought_until_it_is_found() -> None:
+    assert CallCost().probing(100)
+    assert CallCost().after(32, 0.01).probing(100)
+    assert not CallCost().after(32, 0.1).probing(100)
+    assert not CallCost().after(100, 0.01).probing(100)
 
 
 def test_what_a_call_prints_is_in_the_log_of_its_first_run(store: str) -> None:

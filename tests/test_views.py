@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from bokeh.models import Plot
 from PIL import Image
 
 import sweepkit as sk
@@ -83,6 +84,12 @@ def test_each_view_is_drawn_by_both_backends(name: str, backend: str) -> None:
     assert hv.Store.current_backend == backend
     drawn = hv.render(figure, backend=backend)
     assert drawn is not None
+    if backend == "bokeh" and name in ("pair_matrix", "strips", "multiples"):
+        plots = list(drawn.select({"type": Plot}))
+        assert len(plots) > 1
+        room = {plot.min_border_left for plot in plots}
+        assert len(room) == 1, "bokeh would take the room for labels from some of the frames"
+        assert room.pop() >= 40
 
 
 def test_a_drawn_page_fetches_nothing_and_escapes_names() -> None:

@@ -216,6 +216,15 @@ def test_a_derived_output_that_does_not_fit_is_refused(
     xr.testing.assert_identical(sk.open(store).load(), before)
 
 
+def test_a_wrong_name_in_a_formula_is_told_with_outputs_and_parameters_alone(store: str) -> None:
+    run(sweep(), store)
+    with pytest.raises(sk.ExpressionError, match="there is no 'nope'") as caught:
+        sk.derive(store, "z", "y * nope")
+    assert "'y'" in str(caught.value)
+    assert not any(f"'{name}'" in str(caught.value) for name in ("status", "log_size", "error"))
+    assert "z" in sk.derive(store, "z", "y * duration")
+
+
 def test_deriving_waits_for_no_one_who_writes(store: str) -> None:
     run(sweep(), store)
     with ZarrStore(store).hold(), pytest.raises(sk.StoreBusyError, match="is being written by"):
@@ -254,9 +263,7 @@ def test_verify_names_what_is_lost_and_the_next_run_computes_just_that(
 
 
 @pytest.mark.parametrize("name", ["status", "log", "1x", "class"])
-def test_an_output_that_no_store_can_hold_is_refused_at_once(
-    tmp_path: Path, name: str
-) -> None:
+def test_an_output_that_no_store_can_hold_is_refused_at_once(tmp_path: Path, name: str) -> None:
     started = tmp_path / "started"
 
     def badly_named(a: int) -> dict[str, float]:

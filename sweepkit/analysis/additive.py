@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +19,12 @@ N_PAIR_WAVES = 4
 are, up to `N_WAVES`: four leave out a tenth of the interaction of Ishigami's function."""
 RUNS_PER_PRODUCT = 20
 N_CELLS = 60
+N_PASSES = 4
+"""Times that parameters alone and pairs are fitted to what the others leave over."""
+MOST_REFITTED = 50_000
+"""Runs beyond which one pass is sure enough."""
+SURELY = 4.0
+"""Standard errors from which a product counts: of hundreds, chance makes none so large."""
 
 
 class Indices:
@@ -52,42 +61,40 @@ def fitted(t: Table, y: Floats, known: NDArray[np.bool_], result: Indices) -> No
     codes = [p.codes[known] for p in binned]
     waves = max(1, min(N_WAVES, n // (20 * max(len(binned), 1))))
     bases = [_basis(p, c, waves) for p, c in zip(binned, codes, strict=True)]
-    at = np.cumsum([0, *(b.shape[1] for b in bases)])
-    size = int(at[-1])
+    size = sum(b.shape[1] for b in bases)
     if n < 4 * size or size == 0:
         result.notes.append(
             f"S1 and S2 need more scattered runs: {n} have finished, about {4 * size} are needed "
             f"for {len(binned)} parameters"
         )
         return
-    normal, right = np.zeros((size, size)), np.zeros(size)
+    alone = _Alone(binned, codes, bases)
     deviation = values - mean
-    joint: dict[tuple[int, int], NDArray[np.int64]] = {}
-    for i, (p, c, basis) in enumerate(zip(binned, codes, bases, strict=True)):
-        rows = slice(at[i], at[i + 1])
-        number = np.bincount(c, minlength=p.n)
-        normal[rows, rows] = basis.T @ (number[:, None] * basis)
-        right[rows] = basis.T @ np.bincount(c, weights=deviation, minlength=p.n)
-        for j in range(i):
-            joint[i, j] = c.astype(np.int64) * binned[j].n + codes[j]
-            pair = np.bincount(joint[i, j], minlength=p.n * binned[j].n)
-            block = basis.T @ pair.reshape(p.n, binned[j].n) @ bases[j]
-            columns = slice(at[j], at[j + 1])
-            normal[rows, columns], normal[columns, rows] = block, block.T
-    found = np.linalg.lstsq(normal, right, rcond=1e-10)[0]
-    effects = [basis @ found[at[i] : at[i + 1]] for i, basis in enumerate(bases)]
-    residual = deviation.copy()
-    for effect, c in zip(effects, codes, strict=True):
-        residual -= effect[c]
+    fit = alone.fit(deviation)
+    residual = deviation - fit
     noise = float((residual**2).sum() / (n - size - 1))
-    for i, (effect, c) in enumerate(zip(effects, codes, strict=True)):
-        number = np.bincount(c, minlength=binned[i].n)
-        centred = effect - (number @ effect) / n
-        explained = (number @ centred**2) / n - noise * bases[i].shape[1] / n
-        result.s1[varied[i]] = max(explained / variance, 0.0)
-    for (i, j), code in joint.items():
-        share = _pair_share(binned[i], binned[j], bases[i], bases[j], code, residual, noise)
-        result.s2[varied[i], varied[j]] = result.s2[varied[j], varied[i]] = share / variance
+    products = {
+        (i, j): _Product(binned[i], binned[j], bases[i], bases[j], code, n)
+        for (i, j), code in alone.joint.items()
+    }
+    for _ in range(N_PASSES if n <= MOST_REFITTED else 0):
+        # What pairs surely explain would be noise to the parameters alone, and the other way.
+        for product in products.values():
+            residual -= product.learn(residual, noise)
+        rest = residual + fit
+        fit = alone.fit(rest)
+        residual = rest - fit
+        kept = sum(product.n_kept for product in products.values())
+        noise = float((residual**2).sum() / max(n - size - 1 - kept, 1))
+    explained = alone.explained(noise)
+    shared = {pair: product.share(residual, noise) for pair, product in products.items()}
+    # The variance that the parts make up: the sample's own is as chancy as the sample.
+    surely = sum(product.explained for product in products.values())
+    total = float(explained.sum() + surely + noise) if surely else variance
+    for i, k in enumerate(varied):
+        result.s1[k] = explained[i] / total
+    for (i, j), share in shared.items():
+        result.s2[varied[i], varied[j]] = result.s2[varied[j], varied[i]] = share / total
     if len(varied) < len(t.parameters):
         result.notes.append("replicate parameters have no S1 or S2; their share is 'noise'")
 
@@ -112,16 +119,91 @@ def _basis(p: Coded, codes: Codes, waves: int) -> Floats:
     return basis
 
 
-def _pair_share(
-    p: Coded, o: Coded, a: Floats, b: Floats, code: Codes, residual: Floats, noise: float
-) -> float:
-    """Variance explained by products of the first functions of two parameters, noise removed."""
-    n = len(residual)
-    most = max(N_PAIR_WAVES, int((n / RUNS_PER_PRODUCT) ** 0.5))
-    a, b = a[:, :most], b[:, :most]
-    total = np.bincount(code, weights=residual, minlength=p.n * o.n).reshape(p.n, o.n)
-    coefficients = a.T @ total @ b / n
-    return max(float((coefficients**2).sum() - noise * coefficients.size / n), 0.0)
+class _Alone:
+    """What each parameter explains alone: least squares by counting pairs of codes."""
+
+    def __init__(
+        self, parameters: Sequence[Coded], codes: Sequence[Codes], bases: Sequence[Floats]
+    ) -> None:
+        self._codes, self._bases = codes, bases
+        self._n = len(codes[0])
+        at = np.cumsum([0, *(b.shape[1] for b in bases)])
+        self._rows = [slice(*ends) for ends in pairwise(at.tolist())]
+        self._number = [
+            np.bincount(c, minlength=p.n) for p, c in zip(parameters, codes, strict=True)
+        ]
+        self._normal = np.zeros((at[-1], at[-1]))
+        self.joint: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._effects: list[Floats] = []
+        for i, (p, basis, rows) in enumerate(zip(parameters, bases, self._rows, strict=True)):
+            self._normal[rows, rows] = basis.T @ (self._number[i][:, None] * basis)
+            for j in range(i):
+                other = parameters[j].n
+                self.joint[i, j] = codes[i].astype(np.int64) * other + codes[j]
+                pair = np.bincount(self.joint[i, j], minlength=p.n * other)
+                block = basis.T @ pair.reshape(p.n, other) @ bases[j]
+                columns = self._rows[j]
+                self._normal[rows, columns], self._normal[columns, rows] = block, block.T
+
+    def fit(self, deviation: Floats) -> Floats:
+        """What all of them together explain of each run."""
+        right = [
+            basis.T @ np.bincount(c, weights=deviation, minlength=len(basis))
+            for basis, c in zip(self._bases, self._codes, strict=True)
+        ]
+        found = np.linalg.lstsq(self._normal, np.concatenate(right), rcond=1e-10)[0]
+        self._effects = [b @ found[rows] for b, rows in zip(self._bases, self._rows, strict=True)]
+        whole = np.zeros(self._n)
+        for effect, c in zip(self._effects, self._codes, strict=True):
+            whole += effect[c]
+        return whole
+
+    def explained(self, noise: float) -> Floats:
+        """Variance that each explains, what noise would explain removed."""
+        found = []
+        for effect, number, basis in zip(self._effects, self._number, self._bases, strict=True):
+            centred = effect - (number @ effect) / self._n
+            found.append((number @ centred**2) / self._n - noise * basis.shape[1] / self._n)
+        return np.array(found).clip(0)
+
+
+class _Product:
+    """What products of the first functions of two parameters explain."""
+
+    def __init__(self, p: Coded, o: Coded, a: Floats, b: Floats, code: Codes, n: int) -> None:
+        most = max(N_PAIR_WAVES, int((n / RUNS_PER_PRODUCT) ** 0.5))
+        self._a, self._b, self._code, self._n = a[:, :most], b[:, :most], code, n
+        self._shape = p.n, o.n
+        self._found = np.zeros((self._a.shape[1], self._b.shape[1]))
+
+    def _seen(self, residual: Floats) -> Floats:
+        size = self._shape[0] * self._shape[1]
+        total = np.bincount(self._code, weights=residual, minlength=size).reshape(self._shape)
+        seen: Floats = self._a.T @ total @ self._b / self._n
+        return seen
+
+    def learn(self, residual: Floats, noise: float) -> Floats:
+        """What the products that surely count explain of each run beyond what they did before."""
+        found = self._found + self._seen(residual)
+        found = np.where(np.abs(found) > SURELY * (noise / self._n) ** 0.5, found, 0.0)
+        more: Floats = (self._a @ (found - self._found) @ self._b.T).reshape(-1)[self._code]
+        self._found = found
+        return more
+
+    @property
+    def n_kept(self) -> int:
+        """How many products surely count."""
+        return int(np.count_nonzero(self._found))
+
+    @property
+    def explained(self) -> float:
+        """Variance that these explain."""
+        return float((self._found**2).sum())
+
+    def share(self, residual: Floats, noise: float) -> float:
+        """Variance that all products explain, noise removed."""
+        coefficients = self._found + self._seen(residual)
+        return max(float((coefficients**2).sum() - noise * coefficients.size / self._n), 0.0)
 
 
 def _noise(values: Floats, point: Codes) -> float:

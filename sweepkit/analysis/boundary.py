@@ -10,7 +10,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.answerable import placed_runs
 from sweepkit.analysis.coding import Coded, Floats, as_numbers, shown
+from sweepkit.analysis.naming import freed, renamed
 from sweepkit.analysis.nominal import as_number, code_of, components, same
 from sweepkit.analysis.outcomes import (
     FAILED,
@@ -22,11 +24,12 @@ from sweepkit.analysis.outcomes import (
     UnanswerableError,
 )
 from sweepkit.analysis.reasons import whole_number
-from sweepkit.analysis.table import Table, freed, table, varied
+from sweepkit.analysis.table import Table, table, varied
 from sweepkit.status import NAMES, Status
 
 __all__ = ["counterexample", "explain"]
 
+_OWN = ("distance", "n_changed", "changes", "run")
 WORDS = ("passed", "failed", "pending", "errored", "skipped")
 
 
@@ -80,6 +83,7 @@ def counterexample(
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
     nominal = components(t, nominal)
     whole_number("n", n)
+    placed_runs(t, [t[name] for name in nominal])
     runs = np.flatnonzero(t.counted(errors) == FAILED)
     if not len(runs):
         known = int((t.outcome <= FAILED).sum())
@@ -93,7 +97,9 @@ def counterexample(
         )
     near = _nearest(t, runs, nominal, n)
     rows = [_change(t, run, distance, nominal) for run, distance in near]
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    frame.attrs["note"] = renamed(freed([p.name for p in t.parameters], _OWN))
+    return frame
 
 
 def _nearest(
@@ -141,7 +147,7 @@ def _change(t: Table, run: int, distance: float, nominal: Mapping[str, Any]) -> 
         "changes": ", ".join(changed) or "none: the nominal point itself",
         "run": run,
     }
-    new = freed(point, row)
+    new = freed(point, _OWN)
     return {**row, **{new[name]: value for name, value in point.items()}}
 
 
@@ -225,6 +231,7 @@ def explain(
         frame[column] = pd.Series([row[column] for row in rows], index=frame.index, dtype=object)
     changes = ""
     if len(others):
+        placed_runs(t, varied(t))
         nominal = {p.name: point[p.name] for p in varied(t)}
         run_, distance = _nearest(t, others, nominal, 1)[0]
         change = _change(t, run_, distance, nominal)
@@ -330,7 +337,7 @@ def _status(one: xr.Dataset) -> str:
 def _margins(t: Table, one: xr.Dataset) -> dict[str, float]:
     if not t.requirements or _status(one) != NAMES[Status.DONE]:
         return {}
-    from sweepkit.reading import margin
+    from sweepkit.verdicts import margin
 
     values = margin(one, t.requirements).values.reshape(-1)
     return {r.name: float(v) for r, v in zip(t.requirements, values, strict=True)}

@@ -114,7 +114,7 @@ def _margin_of(t: Table, known: NDArray[np.bool_]) -> Floats | None:
     """The smallest margin per run, each in its own standard deviations; None without one."""
     if not t.requirements:
         return None
-    from sweepkit.reading import margin
+    from sweepkit.verdicts import margin
 
     margins = margin(t.ds, t.requirements).transpose(*t.dims, "requirement").values
     margins = margins.reshape(t.n, -1).astype(np.float64)

@@ -10,7 +10,8 @@ import numpy as np
 import xarray as xr
 
 from sweepkit.analysis.coding import Coded, Codes, combined
-from sweepkit.analysis.table import Table, dim_codes, freed, spread
+from sweepkit.analysis.naming import freed, renamed
+from sweepkit.analysis.table import Table, dim_codes, spread
 
 __all__ = ["Cells", "MAX_CELLS", "beside", "cells", "kept"]
 
@@ -30,6 +31,7 @@ class Cells:
     by_replicate: bool
     along: tuple[Coded, ...]
     at_points: bool
+    renamed: str = ""
 
 
 def cells(
@@ -110,7 +112,8 @@ def beside(split: Cells, taken: Collection[str]) -> Cells:
         )
         for name, array in split.coords.items()
     }
-    return replace(split, dims=tuple(new[d] for d in split.dims), coords=coords)
+    dims = tuple(new[d] for d in split.dims)
+    return replace(split, dims=dims, coords=coords, renamed=renamed(new))
 
 
 def _moves(t: Table, dim: str, role: str) -> bool:

@@ -24,6 +24,7 @@ from sweepkit.analysis.intervals import (
     check_level,
     failure_interval,
 )
+from sweepkit.analysis.neighbours import boundary_of, unknown_neighbours
 from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
@@ -35,7 +36,7 @@ from sweepkit.analysis.outcomes import (
 )
 from sweepkit.analysis.refined import Shares
 from sweepkit.analysis.slices import slice_bounds
-from sweepkit.analysis.table import Table, boundary_of, unknown_neighbours
+from sweepkit.analysis.table import Table
 from sweepkit.analysis.worth import drawn, listed, settled, worth_of
 
 __all__ = ["Counts", "basis_sentence", "basis_words", "count", "finished_prefix", "run_weights"]
@@ -124,11 +125,12 @@ def count(
             interval[alike] = failure_interval(k[alike], n_seen[alike], level=level, method="exact")
             low = interval[:, 0] * known / (known + unknown)
             high = (interval[:, 1] * known + unknown) / (known + unknown)
-    if t.volume is not None:
+    by_space = t.volume is not None and not t.repeated
+    if by_space:
         basis[:] = REFINED
         low, high, rate_ = _refined(t, cell, n_cells, outcome, errors, along, at_points,
                                     (low, high, rate_))  # fmt: skip
-    if t.prefix is not None and t.volume is None and not t.finished:
+    if t.prefix is not None and not by_space and not t.finished:
         going = tally[:, PENDING] > 0
         finite = points is None or t.points is not None
         first = _in_progress(t, cell, outcome, n_cells, tally, level, finite)
@@ -192,14 +194,25 @@ def _refined(
 
 
 def run_weights(t: Table) -> Floats | None:
-    if t.stage is not None and t.volume is None:
-        raise UnanswerableError(
-            f"these runs hold {len(np.unique(t.stage))} stages: refined runs crowd where designs "
-            "fail, so their plain share is no failure rate; give each run the share of the space "
-            "it stands for in a coordinate 'volume' (sweepkit.analysis.volumes(ds)), or select "
-            "one stage"
-        )
+    if t.stage is not None and t.volume is None and not t.repeated:
+        raise UnanswerableError(_unweighed(t))
     return t.weights
+
+
+def _unweighed(t: Table) -> str:
+    """Why refined runs have no rate as they are, and which part of them or weights would have."""
+    (dim,) = t.ds["stage"].dims or ("run",)
+    alone = f'rate(ds.isel({dim}=(ds["stage"] == {t.ds["stage"].values.min()}).values))'
+    text = (
+        f"these runs hold {len(np.unique(t.ds['stage']))} stages: refined runs crowd where designs "
+        "fail, so their plain share is no failure rate; "
+    )
+    if t.shares() is None:
+        return f"{text}as these are of no grid, take those of the first stage: {alone}"
+    return (
+        f"{text}give each run the share of the space it stands for: "
+        f"ds.assign_coords(volume=volumes(ds)), or take those of the first stage: {alone}"
+    )
 
 
 def _shares(

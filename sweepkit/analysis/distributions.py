@@ -183,12 +183,12 @@ def distribution(
     }
     why = {
         "value": "where no run has a number",
-        "low": "where no run has a number",
-        "share": "where no run has a number",
+        **dict.fromkeys(("low", "high", "share", "share_low", "share_high"), "there, too"),
         "worst": f"beyond the runs there are: fewer than {worst} have a number",
     }
     note = reasons({name: values for name, (_, values, _) in variables.items()}, why)
     split = beside(split, {*variables, "quantile", "point", "at", "tail", "place"})
+    note = "; ".join(one for one in (note, split.renamed) if one)
     return xr.Dataset(
         {
             name: ((*split.dims, *own), values.reshape((*split.shape, *values.shape[1:])), attrs)

@@ -11,12 +11,13 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.answerable import passed_and_failed
 from sweepkit.analysis.coding import Coded, Floats
 from sweepkit.analysis.counts import count
 from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.outcomes import FAILED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.reasons import reasons, whole_number
-from sweepkit.analysis.table import Table, passed_and_failed, table, varied
+from sweepkit.analysis.table import Table, table, varied
 from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["combinations", "pairs"]

@@ -39,7 +39,7 @@ def failure_interval(
     Raises
     ------
     ValueError
-        If more runs failed than finished, or `level` is not between 0 and 1.
+        If more runs failed than finished, shapes do not fit, or `level` is not between 0 and 1.
 
     References
     ----------
@@ -53,7 +53,7 @@ def failure_interval(
     [0.052, 0.36]
     """
     check_level(level)
-    k, n = np.broadcast_arrays(np.asarray(n_failed, float), np.asarray(n_run, float))
+    k, n = _counts(n_failed=n_failed, n_run=n_run)
     if ((k < 0) | (k > n)).any():
         at = np.argmax(((k < 0) | (k > n)).reshape(-1))
         raise ValueError(
@@ -68,6 +68,16 @@ def failure_interval(
     interval: Floats = np.stack([low, high], axis=-1).clip(0, 1)
     interval[n == 0] = np.nan
     return interval
+
+
+def _counts(**given: ArrayLike) -> tuple[Floats, ...]:
+    """Counts as floats of one shape."""
+    counts = {name: np.asarray(value, dtype=np.float64) for name, value in given.items()}
+    try:
+        return np.broadcast_arrays(*counts.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {value.shape}" for name, value in counts.items())
+        raise ValueError(f"the shapes of {shapes} do not fit each other") from None
 
 
 def _wilson(k: Floats, n: Floats, level: float) -> tuple[Floats, Floats]:
@@ -144,6 +154,12 @@ def anytime_interval(
     array of float, shape (..., 2)
         Lower and upper bound, dimensionless; it closes when all declared runs are drawn.
 
+    Raises
+    ------
+    ValueError
+        If more runs failed or are unknown than were drawn, more were drawn than are declared, or
+        shapes do not fit.
+
     References
     ----------
     I. Waudby-Smith and A. Ramdas, Confidence sequences for sampling without replacement,
@@ -155,9 +171,17 @@ def anytime_interval(
     [[0.0, 1.0], [0.15, 0.15]]
     """
     check_level(level)
-    s, t, total, unknown = np.broadcast_arrays(
-        *(np.asarray(v, dtype=np.float64) for v in (n_failed, n_run, n_total, n_unknown))
+    s, t, total, unknown = _counts(
+        n_failed=n_failed, n_run=n_run, n_total=n_total, n_unknown=n_unknown
     )
+    odd = ~((s >= 0) & (unknown >= 0) & (s + unknown <= t) & (t <= total))
+    if odd.any():
+        at = int(np.argmax(odd.reshape(-1)))
+        s, unknown, t, total = (v.reshape(-1)[at] for v in (s, unknown, t, total))
+        raise ValueError(
+            f"{s:g} of {t:g} runs drawn failed and {unknown:g} are unknown, of {total:g} declared; "
+            "counts are at least 0, and none is more than those it is among"
+        )
     low = _anytime_bound(s, t, total, 1 - level, upper=False)
     high = _anytime_bound(s + unknown, t, total, 1 - level, upper=True)
     return np.stack([low, high], axis=-1)

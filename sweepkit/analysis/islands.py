@@ -9,10 +9,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.answerable import placed_runs
 from sweepkit.analysis.coding import Coded, Floats, shown
+from sweepkit.analysis.naming import run_coords
+from sweepkit.analysis.neighbours import axis_codes
 from sweepkit.analysis.outcomes import FAILED, PASSED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.reasons import check_share, whole_number
-from sweepkit.analysis.table import Table, axis_codes, run_coords, table, varied
+from sweepkit.analysis.table import Table, table, varied
 
 __all__ = ["islands"]
 
@@ -95,6 +98,7 @@ def islands(
         raise UnanswerableError("no ordered parameter has several values, so no run has neighbours")
     on_grid = t.grid and all(p.name in {a.name for a in t.axes if a} for p in ordered)
     _check_ways(connectivity, neighbours, len(ordered), on_grid)
+    placed_runs(t, ordered)
     of, first, n_points = _points(t)
     fails = _failing_points(outcome, of, n_points, share)
     if on_grid:
@@ -183,6 +187,8 @@ def _nearest(
 
     used = np.flatnonzero(first >= 0)
     runs = first[used]
+    if not ordered:  # one run alone
+        return np.empty((2, 0), dtype=np.int64)
     axes = [_rank(t.raw(p.name)[runs]) for p in ordered]
     kinds = [p.codes[runs].astype(np.int64) for p in varied(t) if not p.ordered]
     apart = [2.0 * len(ordered) * kind for kind in kinds]
@@ -261,7 +267,7 @@ def _described(
         "low": (("island", "parameter"), low),
         "high": (("island", "parameter"), high),
     }
-    dims, coords = run_coords(t, {"label", "island", "parameter", *variables})
+    dims, coords, other = run_coords(t, {"label", "island", "parameter", *variables})
     return xr.Dataset(
         {
             "label": (dims, label_of_run.reshape(t.shape), {"long_name": "island, 0 is none"}),
@@ -272,7 +278,7 @@ def _described(
             "island": np.arange(1, n + 1),
             "parameter": [p.name for p in parameters],
         },
-        attrs={"basis": basis, "note": note, "n_islands": n},
+        attrs={"basis": basis, "note": "; ".join(x for x in (note, other) if x), "n_islands": n},
     )
 
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis.coding import shown
 from sweepkit.analysis.intervals import failure_interval
+from sweepkit.analysis.naming import run_coords
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, Failed, UnanswerableError
-from sweepkit.analysis.table import Table, run_coords, table, varied
+from sweepkit.analysis.table import Table, table, varied
 from sweepkit.status import NAMES
 
 __all__ = ["kinds"]
@@ -174,7 +175,7 @@ def _broken(t: Table, runs: NDArray[np.intp]) -> tuple[NDArray[np.int64], list[_
         return np.array([], dtype=np.int64), []
     if not t.requirements:
         return np.zeros(len(runs), dtype=np.int64), [("requirement", "failed", "")]
-    from sweepkit.reading import failed as failed_of
+    from sweepkit.verdicts import failed as failed_of
 
     code = np.zeros(len(runs), dtype=np.int64)
     for k, required in enumerate(t.requirements[:_MAX_REQUIREMENTS]):
@@ -242,7 +243,7 @@ def _dataset(
         "where": ("kind", texts([text for text, _ in where])),
         "lift": ("kind", np.array([lift for _, lift in where], dtype=np.float64), own),
     }
-    dims, coords = run_coords(t, {"label", "kind", *variables})
+    dims, coords, other = run_coords(t, {"label", "kind", *variables})
     return xr.Dataset(
         {
             "label": (dims, label.reshape(t.shape), {"long_name": "kind, 0 is none"}),
@@ -251,6 +252,8 @@ def _dataset(
         coords={**coords, "kind": np.arange(1, len(number) + 1)},
         attrs={
             "n_kinds": len(number),
-            "note": "lift is NaN where no value has surely more than its share",
+            "note": "; ".join(
+                x for x in ("lift is NaN where no value has surely more than its share", other) if x
+            ),
         },
     )

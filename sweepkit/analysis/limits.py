@@ -35,6 +35,10 @@ def why_empty(t: Table, limits: Mapping[str, Any], n_run: int) -> str:
 
 def inside_limits(t: Table, limits: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Whether each run is within all limits."""
+    if not isinstance(limits, Mapping):
+        raise TypeError(
+            f"limits is {limits!r}; give a mapping of parameters to (low, high) or to sets"
+        )
     inside = np.ones(t.n, dtype=bool)
     for name, limit in limits.items():
         inside &= _within(t, name, limit)

@@ -96,7 +96,7 @@ def required_by(
             "requirements=['angle < 0.2'], failed='the name of a boolean variable', or "
             "errors='fail' to count only runs that error"
         )
-    from sweepkit.reading import requirements_of
+    from sweepkit.verdicts import requirements_of
 
     return requirements_of(ds, requirements)
 
@@ -166,7 +166,7 @@ def _failed(
 ) -> NDArray[Any]:
     """1, 0 or NaN per run, flat."""
     if failed is None:
-        from sweepkit.reading import failed as failed_of
+        from sweepkit.verdicts import failed as failed_of
 
         failed = failed_of(ds, required)
     if isinstance(failed, xr.DataArray):

@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.answerable import passed_and_failed
 from sweepkit.analysis.bases import BASES
 from sweepkit.analysis.coding import Coded, Codes, Floats, shown
 from sweepkit.analysis.counts import count
@@ -25,7 +26,7 @@ from sweepkit.analysis.peeling import (
     search,
 )
 from sweepkit.analysis.reasons import check_shares, reasons, whole_number
-from sweepkit.analysis.table import Table, passed_and_failed, table, varied
+from sweepkit.analysis.table import Table, table, varied
 from sweepkit.analysis.unrefined import left_out, unrefined
 from sweepkit.html import Markup, escape, note
 from sweepkit.html import box as html_box

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.analysis.answerable import endless
 from sweepkit.analysis.cells import beside, cells
 from sweepkit.analysis.coding import Floats, combined
 from sweepkit.analysis.counts import basis_sentence, count
@@ -21,9 +22,10 @@ from sweepkit.analysis.outcomes import (
     Errors,
     Failed,
     UnanswerableError,
+    declared,
 )
 from sweepkit.analysis.reasons import check_share, check_shares, reasons
-from sweepkit.analysis.table import Table, dim_codes, spread, table
+from sweepkit.analysis.table import Points, Table, dim_codes, spread, table
 from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["robustness"]
@@ -74,12 +76,13 @@ def robustness(
     Dataset
         Over the design dims: ``worst``, ``mean``, ``cvar`` (mean of the worst `tail`),
         ``value`` (with ``quantile``), ``regret`` (most that another design does better in one
-        scenario; NaN unless scenarios are shared), all in the units of `of`; ``pass_share`` with
-        ``low`` and ``high``; ``distance`` to the nearest design with a failure, the root of
-        summed squared shares of each parameter's range (0 if it fails itself, infinite if none
-        fails); ``pareto`` (no design is at least as good in all criteria and better in one);
-        ``n_run``, ``n_unknown``. NaN where nothing has run. ``attrs`` say the basis, `of`, and
-        in ``note`` why a number is NaN or infinite.
+        scenario, on average over replicates unless these share their draws, as
+        ``streams="common"`` makes them; NaN unless scenarios are shared), all in the units of
+        `of`; ``pass_share`` with ``low`` and ``high``; ``distance`` to the nearest design with a
+        failure, the root of summed squared shares of each parameter's range (0 if it fails
+        itself, infinite if none fails); ``pareto`` (no design is at least as good in all criteria
+        and better in one); ``n_run``, ``n_unknown``. NaN where nothing has run. ``attrs`` say the
+        basis, `of`, and in ``note`` why a number is NaN or infinite.
 
     Raises
     ------
@@ -134,6 +137,8 @@ def robustness(
         "regret": regret,
         "distance": distance,
     }
+    if not len(criteria):
+        raise ValueError(f"criteria is empty; give some of {list(columns)}")
     for criterion in criteria:
         if criterion not in columns:
             raise ValueError(f"criteria name {criterion!r}, which is none of {list(columns)}")
@@ -167,7 +172,10 @@ def robustness(
     notes += [reasons({**columns, "value": own["value"]}, why)]
     if np.isinf(distance).any():
         notes.append("distance is infinite: no design fails")
+    if np.isnan(distance).any():
+        notes.append(f"distance is NaN: {endless(t, t.design)}")
     split = beside(split, {*variables, "quantile"})
+    notes.append(split.renamed)
     return xr.Dataset(
         {
             key: ((*split.dims, *dims), values.reshape((*split.shape, *values.shape[1:])), attrs)
@@ -197,7 +205,7 @@ def _quantity(
         y = y if goal == "max" else -y
         return np.where(known, y, np.nan), of, str(t.ds[of].attrs.get("units", ""))
     if t.requirements:
-        from sweepkit.reading import margin
+        from sweepkit.verdicts import margin
 
         margins = margin(t.ds, t.requirements).transpose(*t.dims, "requirement").values
         margins = margins.reshape(t.n, -1).astype(np.float64)
@@ -246,16 +254,59 @@ def _summaries(
 
 def _regret(t: Table, cell: NDArray[Any], n_cells: int, y: Floats) -> tuple[Floats, str]:
     """Most that the best design of a scenario does better, over scenarios; and a remark."""
-    none = np.full(n_cells, np.nan)
+    if t.points is not None and declared(t.ds).get("streams") == "independent":
+        return _regret_of_means(t, t.points, cell, n_cells, y)
+    scenario, n_scenarios, nothing = _scenarios(t, ("scenario", "replicate"))
+    if nothing:
+        return np.full(n_cells, np.nan), (
+            "regret is NaN: no parameter is a scenario or a replicate to compare in"
+        )
+    lost, remark = _lost(cell, n_cells, scenario, n_scenarios, y)
+    unknown = int((np.isnan(y) & (t.outcome != SKIPPED)).sum())
+    if unknown and not remark:
+        remark = f"regret is at least this: {unknown} runs are unknown"
+    return lost, remark
+
+
+def _regret_of_means(
+    t: Table, points: Points, cell: NDArray[Any], n_cells: int, y: Floats
+) -> tuple[Floats, str]:
+    """The same where replicates of designs share no draws: of their mean in each scenario.
+
+    Replicate k of one design and of another met other random numbers, so what one did better than
+    the other there is chance.
+    """
+    scenario, n_scenarios, _ = _scenarios(t, ("scenario",))
+    known = ~np.isnan(y)
+    n_points = len(points.first)
+    with np.errstate(invalid="ignore"):
+        total = np.bincount(points.of[known], weights=y[known], minlength=n_points)
+        mean = total / np.bincount(points.of[known], minlength=n_points)
+    there = points.first >= 0
+    first = points.first[there]
+    lost, remark = _lost(cell[first], n_cells, scenario[first], n_scenarios, mean[there])
+    if remark:
+        return lost, remark
+    remark = "regret is of the mean over replicates, which share no draws (streams='independent')"
+    unknown = int((~known & (t.outcome != SKIPPED)).sum())
+    return lost, f"{remark}; {unknown} unknown runs are in no mean" if unknown else remark
+
+
+def _scenarios(t: Table, roles: tuple[str, ...]) -> tuple[NDArray[Any], int, bool]:
+    """Which scenario each run is of, how many there are, and whether nothing tells them apart."""
     parts = []
     for dim in t.dims:
-        codes, n = dim_codes(t, dim, ("scenario", "replicate"))
-        own = [p for p in t.parameters if p.dims == (dim,)]
-        if any(p.role != "design" for p in own):
+        codes, n = dim_codes(t, dim, roles)
+        if any(p.role in roles for p in t.parameters if p.dims == (dim,)):
             parts.append((spread(codes, dim, t), n))
-    if not parts:
-        return none, "regret is NaN: no parameter is a scenario or a replicate to compare in"
-    scenario, n_scenarios = combined(parts, t.n)
+    return (*combined(parts, t.n), not parts)
+
+
+def _lost(
+    cell: NDArray[Any], n_cells: int, scenario: NDArray[Any], n_scenarios: int, y: Floats
+) -> tuple[Floats, str]:
+    """What each design loses at most, and why none is known."""
+    none = np.full(n_cells, np.nan)
     known = ~np.isnan(y)
     pairs = np.unique(cell[known] * np.int64(n_scenarios) + scenario[known])
     designs = np.bincount(pairs % n_scenarios, minlength=n_scenarios)
@@ -270,9 +321,7 @@ def _regret(t: Table, cell: NDArray[Any], n_cells: int, y: Floats) -> tuple[Floa
         lost = best[scenario[known]] - y[known]
     worst = np.full(n_cells, -np.inf)
     np.maximum.at(worst, cell[known], np.where(np.isnan(lost), 0.0, lost))
-    unknown = int((~known & (t.outcome != SKIPPED)).sum())
-    remark = f"regret is at least this: {unknown} runs are unknown" if unknown else ""
-    return np.where(np.isinf(worst) & (worst < 0), np.nan, worst), remark
+    return np.where(np.isinf(worst) & (worst < 0), np.nan, worst), ""
 
 
 def _distance(t: Table, cell: NDArray[Any], n_cells: int, outcome: NDArray[np.int8]) -> Floats:
@@ -284,6 +333,8 @@ def _distance(t: Table, cell: NDArray[Any], n_cells: int, outcome: NDArray[np.in
     fails = np.bincount(cell[outcome == FAILED], minlength=n_cells) > 0
     if not fails.any():
         return np.full(n_cells, np.inf)
+    if endless(t, t.design):
+        return np.full(n_cells, np.nan)
     axes = []
     for p in t.design:
         if p.ordered:

@@ -11,9 +11,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit.analysis.additive import Indices, fitted, noise_alone
+from sweepkit.analysis.answerable import passed_and_failed
 from sweepkit.analysis.coding import Coded, Codes, Floats, shown
+from sweepkit.analysis.neighbours import axis_codes
 from sweepkit.analysis.outcomes import FAILED, PASSED, Errors, Failed, UnanswerableError
-from sweepkit.analysis.table import Table, Weights, axis_codes, passed_and_failed, table
+from sweepkit.analysis.table import Table, Weights, table
 from sweepkit.analysis.unrefined import left_out, unrefined
 
 __all__ = ["importance"]
@@ -59,8 +61,9 @@ def importance(
         distance between its distribution at one value and overall), ``lift`` (highest rate at
         one value over the overall rate) and ``lift_at``; ``rank`` from 1. Over ``parameter`` and
         ``other``: ``S2`` (share explained by a pair beyond its parts). ``noise``: the share that
-        needs the replicates. All dimensionless. ``attrs["basis"]`` says what they rest on,
-        ``attrs["ranked_by"]`` what ranks, and ``attrs["note"]`` why a number is NaN.
+        needs the replicates. All dimensionless but ``variance``, that of the finished runs.
+        ``attrs["basis"]`` says what they rest on, ``attrs["ranked_by"]`` what ranks, and
+        ``attrs["note"]`` why a number is NaN.
 
     Raises
     ------
@@ -136,6 +139,8 @@ def importance(
     result.notes.append("S2 of a parameter with itself is NaN: a pair has two")
     if np.isnan(result.noise):
         result.notes.append("noise is NaN: no point has two known replicates")
+    if np.isnan(result.variance):
+        result.variance = float(np.var(y[known]))
     if not of_failed:
         result.notes.append("lift is of failures only, so it is NaN for an output")
     basis = left_out(basis, left)

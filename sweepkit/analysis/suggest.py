@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from sweepkit.analysis.answerable import passed_and_failed, placed_runs
 from sweepkit.analysis.candidates import (
     Asked,
     Wanted,
@@ -21,6 +22,7 @@ from sweepkit.analysis.candidates import (
 from sweepkit.analysis.coding import shown
 from sweepkit.analysis.intervals import failure_interval
 from sweepkit.analysis.lattice import lattice_of, own_parameters
+from sweepkit.analysis.naming import freed, renamed
 from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
@@ -33,9 +35,10 @@ from sweepkit.analysis.outcomes import (
 from sweepkit.analysis.reasons import check_share, whole_number
 from sweepkit.analysis.regions import regions
 from sweepkit.analysis.splitting import MAX_SPLIT_DIMS, bisect, explored, split, undecided
-from sweepkit.analysis.table import Table, freed, passed_and_failed, table
+from sweepkit.analysis.table import Table, table
+from sweepkit.crossing import grid, paired
 from sweepkit.expressions import parse
-from sweepkit.grid import Grid, grid, paired
+from sweepkit.grid import Grid
 from sweepkit.html import box, note, section
 from sweepkit.html import table as html_table
 from sweepkit.parameters import values
@@ -45,6 +48,8 @@ __all__ = ["Suggestion", "suggest"]
 Goal: TypeAlias = Literal["boundary", "rate", "confirm", "replicate"]
 
 MAX_COMPARED = 200_000
+MOST = 100_000
+"""Points suggested at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +123,7 @@ def suggest(
     ----------
     ds : Dataset or Table
     n : int
-        Points, at most; fewer where no more are worth running.
+        Points, at most, up to 100,000; fewer where no more are worth running.
     goal : {"boundary", "rate", "confirm", "replicate"}
         "boundary": where passing turns into failing. On a grid, cells whose corners disagree are
         split, the largest first, and where fewer points than that takes are left, edges between
@@ -160,6 +165,11 @@ def suggest(
     [1.5]
     """
     n = whole_number("n", n)
+    if n > MOST:
+        raise ValueError(
+            f"n={n} points; at most {MOST:,} are suggested at once, each with its reason. A space "
+            "is filled with more by sk.latin_hypercube or sk.sobol"
+        )
     check_share("explore", explore, ends=True)
     whole_number("seed", seed, 0)
     t = table(ds, failed=failed, requirements=requirements, errors=errors)
@@ -172,6 +182,7 @@ def suggest(
     if goal not in ways:
         raise ValueError(f"goal={goal!r} is none of {', '.join(map(repr, ways))}")
     outcome = t.counted(errors)
+    placed_runs(t, own_parameters(t))
     asked = Asked(t, outcome, n, explore, np.random.default_rng([seed, 104729]), errors)
     points, method = ways[goal](asked)
     points = _new(t, points)
@@ -200,6 +211,19 @@ def _nothing(asked: Asked) -> str:
     )
 
 
+def _completed(t: Table, points: list[Wanted]) -> list[Wanted]:
+    """The points with the parameters of one value only, which a run is given as well."""
+    derived = set(declared(t.ds).get("derived", {}))
+    roles = any("role" in array.attrs for array in t.ds.coords.values())
+    fixed = {}
+    for name, array in t.ds.coords.items():
+        role = array.attrs.get("role")
+        given = role in ("design", "scenario") if roles else array.ndim == 1
+        if array.size == 1 and given and name not in derived and name not in points[0].at:
+            fixed[str(name)] = array.values.reshape(-1)[0]
+    return [replace(point, at={**point.at, **fixed}) for point in points] if fixed else points
+
+
 def _new(t: Table, points: list[Wanted]) -> list[Wanted]:
     """The points without repeats and without those that have run or are going to."""
     names = list(points[0].at) if points else []
@@ -215,7 +239,7 @@ def _new(t: Table, points: list[Wanted]) -> list[Wanted]:
         if key not in there:
             there.add(key)
             new.append(point)
-    return _unmasked(t, new)
+    return _unmasked(t, _completed(t, new)) if new else new
 
 
 def _unmasked(t: Table, points: list[Wanted]) -> list[Wanted]:
@@ -245,6 +269,7 @@ def _suggestion(t: Table, points: list[Wanted], goal: str, method: str, dim: str
             data = data.astype(array.dtype)
         columns[name] = data
     frame = pd.DataFrame(columns).rename(columns=freed(names, ("reason", "score")))
+    frame.attrs["note"] = renamed(freed(names, ("reason", "score")))
     frame["reason"] = [p.reason for p in points]
     frame["score"] = [p.score for p in points]
 

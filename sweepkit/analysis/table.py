@@ -6,7 +6,7 @@ run one outcome, so a table, a pair, a triple or a box is one ``np.bincount``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,7 +31,6 @@ from sweepkit.analysis.coding import (
 from sweepkit.analysis.outcomes import (
     ERRORED,
     FAILED,
-    PASSED,
     PENDING,
     SKIPPED,
     Errors,
@@ -54,16 +53,10 @@ __all__ = [
     "Table",
     "Weights",
     "along",
-    "axis_codes",
-    "boundary_of",
     "dim_codes",
-    "freed",
-    "passed_and_failed",
-    "run_coords",
     "spread",
     "spread_over",
     "table",
-    "unknown_neighbours",
     "varied",
 ]
 
@@ -170,8 +163,19 @@ class Table:
         return Points(of, first)
 
     @cached_property
+    def repeated(self) -> bool:
+        """Whether refinements only added replicates of points that the first stage has."""
+        if self.stage is None or self.points is None:
+            return False
+        first = np.zeros(len(self.points.first), dtype=bool)
+        first[self.points.of[self.stage == self.stage.min()]] = True
+        return bool(first[self.points.of].all())
+
+    @cached_property
     def boundary(self) -> NDArray[np.bool_]:
         """Whether a run of a grid has a neighbour along an ordered axis with the other outcome."""
+        from sweepkit.analysis.neighbours import boundary_of  # which stands on this module
+
         return boundary_of(self, self.outcome)
 
     @property
@@ -179,12 +183,19 @@ class Table:
         """The parameters whose role is design."""
         return tuple(p for p in self.parameters if p.role == "design")
 
-    @property
+    @cached_property
     def weights(self) -> Floats | None:
-        """Weight of each run, from its volume or its values' weights; None where all are equal."""
-        if self.volume is not None:
-            return self.volume
+        """Weight of each run, from its volume or its values' weights; None where all are equal.
+
+        Of points that were repeated where they were least sure each weighs as before.
+        """
         weights: Floats | None = None
+        if self.repeated and self.points is not None:
+            of = self.points.of
+            runs = np.bincount(of[self.outcome != SKIPPED], minlength=len(self.points.first))
+            weights = 1 / np.maximum(runs, 1)[of]
+        elif self.volume is not None:
+            return self.volume
         for p in self.parameters:
             if p.weights is not None:
                 share = p.weights[p.codes]
@@ -347,53 +358,6 @@ def spread(codes: Codes, dim: str, t: Table) -> Codes:
     return spread_dims(codes, (dim,), t.dims, t.shape)
 
 
-def boundary_of(t: Table, outcome: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Whether a run of a grid has a neighbour along an ordered axis with the other outcome."""
-    cube = outcome.reshape(t.shape)
-    mixed = np.zeros(t.shape, dtype=bool)
-    for here, there in _neighbours(t):
-        a, b = cube[here], cube[there]
-        differ = (a != b) & (a <= FAILED) & (b <= FAILED)
-        mixed[here] |= differ
-        mixed[there] |= differ
-    return mixed.reshape(-1)
-
-
-def unknown_neighbours(t: Table, outcome: NDArray[np.int8]) -> tuple[Codes, Codes]:
-    """How many neighbours along ordered axes each run of a grid has, and how many are unknown."""
-    cube = outcome.reshape(t.shape)
-    number, unknown = np.zeros((2, *t.shape), dtype=np.int64)
-    for here, there in _neighbours(t):
-        a, b = cube[here], cube[there]
-        for at, other in ((here, b), (there, a)):
-            number[at] += other != SKIPPED
-            unknown[at] += (other == PENDING) | (other == ERRORED)
-    return number.reshape(-1), unknown.reshape(-1)
-
-
-def _neighbours(t: Table) -> Iterator[tuple[Any, Any]]:
-    """Per ordered axis of a grid, the places of runs and of those one step further."""
-    for k, axis in enumerate(t.axes):
-        if axis is None or not axis.ordered or t.shape[k] < 2:
-            continue
-        order = np.argsort(axis_codes(t, k), kind="stable")
-        here: Any = order[:-1]
-        there: Any = order[1:]
-        if (there == here + 1).all():
-            here, there = slice(None, -1), slice(1, None)
-        lead = (slice(None),) * k
-        yield (*lead, here), (*lead, there)
-
-
-def axis_codes(t: Table, k: int) -> Codes:
-    """Code of each position along the crossed axis `k`."""
-    axis = t.axes[k]
-    if axis is None:
-        raise ValueError(f"dim {t.dims[k]!r} carries no crossed parameter")
-    step = int(np.prod(t.shape[k + 1 :], dtype=np.int64))
-    return axis.codes[: t.shape[k] * step : step]
-
-
 def along(t: Table, name: str) -> NDArray[Any]:
     """A parameter's own values over the run dims that it lies along."""
     base, component = split_component(name, t.ds)
@@ -456,6 +420,11 @@ def _prefix(t: Table) -> NDArray[np.int64] | None:
 
 
 def _weighted(t: Table, weights: Weights) -> Table:
+    if not isinstance(weights, str | Mapping | None):
+        raise TypeError(
+            f"weights is {weights!r}; give 'midpoint', 'trapezoid', or a mapping of parameters to "
+            "these or to one number per value"
+        )
     if isinstance(weights, Mapping):
         unknown = [name for name in weights if name not in {p.name for p in t.parameters}]
         if unknown:
@@ -475,66 +444,3 @@ def _weighted(t: Table, weights: Weights) -> Table:
 def varied(t: Table) -> tuple[Coded, ...]:
     """The design and scenario parameters, which are what a failure can be laid to."""
     return tuple(p for p in t.parameters if p.role != "replicate")
-
-
-def passed_and_failed(t: Table, errors: Errors = "apart", *, least: int = 1) -> NDArray[np.int8]:
-    """The outcome of each run, where at least `least` passed and `least` failed.
-
-    Raises
-    ------
-    UnanswerableError
-        Where they did not.
-    """
-    outcome = t.counted(errors)
-    passed, failed = int((outcome == PASSED).sum()), int((outcome == FAILED).sum())
-    if passed + failed == 0:
-        status = ", ".join(
-            f"{n} {word}"
-            for n, word in zip(
-                np.bincount(outcome, minlength=5),
-                ("", "", "pending", "errored", "skipped"),
-                strict=True,
-            )
-            if n
-        )
-        raise UnanswerableError(
-            f"no run has passed or failed yet ({status}); errors='fail' counts errors as failures"
-        )
-    if min(passed, failed) < least:
-        kind, n = ("failed", failed) if failed < passed else ("passed", passed)
-        raise UnanswerableError(
-            f"{n} of {passed + failed} finished runs {kind}; at least {least} must have, and as "
-            "many of the other kind, for anything to tell them apart"
-        )
-    return outcome
-
-
-def freed(names: Iterable[str], taken: Collection[str]) -> dict[str, str]:
-    """What names of parameters and dims become in a result that has names of its own.
-
-    One that the result needs has an underscore more there (``low`` is ``low_``), so that what is
-    said of a result's columns always holds.
-    """
-    given = list(dict.fromkeys(names))
-    found: dict[str, str] = {}
-    for name in given:
-        new = name
-        while new in taken or new in found.values() or (new != name and new in given):
-            new += "_"
-        found[name] = new
-    return found
-
-
-def run_coords(t: Table, taken: set[str]) -> tuple[tuple[str, ...], dict[str, xr.Variable]]:
-    """The run dims and their coordinates for a result that has names of its own, `freed`."""
-    there = {
-        str(name): array
-        for name, array in t.ds.coords.items()
-        if array.dims and set(array.dims) <= set(t.dims)
-    }
-    new = freed([*t.dims, *there], taken)
-    coords = {
-        new[name]: xr.Variable([new[str(d)] for d in array.dims], array.values, array.attrs)
-        for name, array in there.items()
-    }
-    return tuple(new[d] for d in t.dims), coords

@@ -30,12 +30,14 @@ __all__ = ["drawn", "listed", "settled", "worth_of"]
 def listed(t: Table) -> set[str]:
     """Run dims whose points a sweep lists one by one, so that they are all there are.
 
-    Of a Dataset from elsewhere, of refined runs and of declarations that do not say what was
-    sampled none is known to be.
+    Of a Dataset from elsewhere, of runs refined at new points and of declarations that do not say
+    what was sampled none is known to be.
     """
     told = declared(t.ds)
     if "sampled" not in told:
         return set()
+    if t.repeated and not told["sampled"]:
+        return set(t.dims)  # flat runs, but of the points of the declared grid alone
     return (set(told.get("dims", ())) - set(told["sampled"])) & set(t.dims)
 
 

@@ -128,7 +128,7 @@ class DaskExecutor:
     def hold(self, task: Task, *, timeout: Callable[[], float | None] | None) -> Iterator[Crew]:
         """See :class:`~sweepkit.protocols.Executor`."""
         payload = pickled(task)
-        with self._connected() as (client, absence):
+        with self._connected() as (client, absence, rest):
             self._client = client
             crew = DaskCrew(
                 client,
@@ -139,6 +139,7 @@ class DaskExecutor:
                 task.stops_at_error,
                 bool(task.setup),
                 absence,
+                rest,
             )
             self._crew = crew
             try:
@@ -149,15 +150,17 @@ class DaskExecutor:
                 self._client = client if self._given is client else None
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[Client, Callable[[bool], str]]]:
-        """A client, and what is told whether there are workers and says why there are none."""
+    def _connected(
+        self,
+    ) -> Iterator[tuple[Client, Callable[[bool], str], Callable[[bool], None]]]:
+        """A client, what says why there are no workers, and what gives them back for a pause."""
         if isinstance(self._given, Client):
             if self._given.status != "running":
                 raise ComputeLostError(
                     f"the dask client is {self._given.status}; connect a new one, and sk.run "
                     "goes on from what is stored"
                 )
-            yield self._given, _none_joined
+            yield self._given, _none_joined, _kept
             return
         if isinstance(self._given, str):
             try:
@@ -167,16 +170,21 @@ class DaskExecutor:
                     f"no dask scheduler answers at {self._given}: {fault}"
                 ) from fault
             with client:
-                yield client, _none_joined
+                yield client, _none_joined, _kept
             return
         assert self._make is not None
         with _made(self._make) as cluster, Client(cluster, set_as_default=False) as client:
-            yield client, _Held(cluster, self._scale).absence
+            held = _Held(cluster, self._scale)
+            yield client, held.absence, held.rest
 
 
 def _none_joined(present: bool) -> str:
     """Why a given cluster has no workers."""
     return "" if present else "waiting for a worker to join the dask scheduler"
+
+
+def _kept(_: bool) -> None:
+    """A given cluster is its owner's: a pause leaves it as it is."""
 
 
 # --- a cluster that is held ----------------------------------------------------------------------
@@ -216,6 +224,7 @@ class _Held:
         self._detail = ""
         self._refused_since: float | None = None
         self._vanished = 0
+        self._size = 0
         if workers is not None:
             if not self._specified or len(cluster.plan) > workers:
                 cluster.scale(workers)
@@ -247,6 +256,22 @@ class _Held:
         workers = "a worker" if count == 1 else f"the first of {count} workers"
         detail = f": {self._detail}" if self._detail else ""
         return "" if present else f"waiting for {workers} of {type(self._cluster).__name__}{detail}"
+
+    def rest(self, resting: bool) -> None:
+        """Give the workers back for a pause, or ask for as many again.
+
+        A cluster that scales with its load does so by itself.
+        """
+        if getattr(self._cluster, "_adaptive", None):
+            return
+        if resting:
+            self._size = self._workers or len(getattr(self._cluster, "plan", ()))
+        if not self._size:
+            return
+        if self._workers is not None:
+            self._workers = 0 if resting else self._size
+        self._cluster.scale(0 if resting else self._size)
+        self._asked = monotonic()
 
     def _give_up(self) -> None:
         if self._refused_since is not None and monotonic() - self._refused_since > REFUSED_SECONDS:

@@ -71,6 +71,8 @@ class DaskCrew:
     leaves: bool
     absence: Callable[[bool], str]
     """Told whether there is a worker; says why there is none, and has lost ones asked for again."""
+    rest: Callable[[bool], None]
+    """Told at a pause to give workers back, and at its end to have them again."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -82,11 +84,12 @@ class DaskCrew:
         self._losses = 0
         self._counted: tuple[float, int] = (-2.0, 0)
         self._absent = ""
+        self._resting = False
 
     def waiting(self) -> str:
         """See :class:`~sweepkit.protocols.Awaited`."""
         self._check_alive()
-        if self._present():
+        if self._resting or self._present():
             return ""
         self._call_for_workers()
         return self._absent
@@ -109,8 +112,11 @@ class DaskCrew:
             self._check_alive()
             if deadline is None:
                 allowed = share(-(-len(self._flying) // DEEP))
-                self._feed(source, allowed)
-                if not allowed and not self._flying:
+                if allowed:
+                    self._put(resting=False)
+                    self._feed(source, allowed)
+                elif not self._flying:
+                    self._put(resting=True)
                     sleep(TICK)
                     yield None
                     continue
@@ -122,6 +128,14 @@ class DaskCrew:
                 if flight is not None:
                     yield from self._received(flight, stopped=deadline is not None)
             yield None
+
+    def _put(self, *, resting: bool) -> None:
+        """Give workers back for a pause, or have them again after it."""
+        if resting != self._resting:
+            self._resting = resting
+            self._sent = self._wake = None  # what lies on workers goes with them
+            self._counted = (-2.0, 0)
+            self.rest(resting)
 
     def _feed(self, source: Iterator[Batch], allowed: int) -> None:
         while len(self._flying) < min(self._room(), DEEP * allowed):
@@ -365,8 +379,8 @@ def _is_wanted() -> Callable[[], bool]:
     return wanted
 
 
-def stop_batches(token: str) -> None:
-    """End what runs for a job soon."""
+async def stop_batches(token: str) -> None:
+    """End what runs for a job soon; dask waits for no answer of a coroutine alone."""
     with _lock:
         kept = _kept.get(token)
     if kept is not None:

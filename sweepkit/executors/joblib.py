@@ -247,7 +247,7 @@ class _Threads:
         self._scratch = scratch
         self._setups = setups
         self._own = threading.local()
-        self._stop: list[Station] = []
+        self._stations: dict[int, Station] = {}  # each change is one step: no lock is needed
         self._children = set(descendants(os.getpid()))
 
     def _handed(self) -> dict[str, Any]:
@@ -261,13 +261,13 @@ class _Threads:
     def _evaluate(self, batch: Batch) -> Any:
         capture = TextCapture()
         station = Station(capture, contained=False, scratch=self._scratch, handed=self._handed())
-        self._stop.append(station)
+        self._stations[id(station)] = station
         self._route(capture)
         try:
             return evaluate(self._task, batch.runs, station)
         finally:
             self._route(None)
-            self._stop.remove(station)
+            del self._stations[id(station)]
 
     def _noted(self, result: Result) -> Result:
         """With a note if runs left child processes, which go on in this process."""
@@ -314,7 +314,7 @@ class _Threads:
                     for future in list(running):
                         if future.cancel():
                             del running[future]
-                    for station in list(self._stop):
+                    for station in list(self._stations.values()):
                         station.claim[STOP] = 1.0
                 finished, _ = wait(running, timeout=TICK, return_when=FIRST_COMPLETED)
                 if not finished:
@@ -329,7 +329,7 @@ class _Threads:
                     if done:
                         yield Outcome(batch.part(slice(0, done)), result)
         finally:
-            for station in list(self._stop):
+            for station in list(self._stations.values()):
                 station.claim[STOP] = 1.0
             pool.shutdown(wait=True, cancel_futures=True)
 

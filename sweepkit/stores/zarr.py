@@ -415,10 +415,10 @@ class ZarrStore:
     # --- beside the sweep ---
 
     def memo(self, name: str) -> str | None:
-        """A small text kept beside the sweep, None if there is none."""
+        """A small text kept beside the sweep, None if there is none or it is damaged."""
         try:
             return (self.beside / name).read_text()
-        except OSError:
+        except (OSError, ValueError):  # it is no text any more, or a zip's checksum disagrees
             return None
 
     def set_memo(self, name: str, text: str | None) -> None:

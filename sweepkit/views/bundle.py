@@ -15,6 +15,7 @@ STATIC = Path(__file__).parent / "static"
 MODULES = (
     "draw.js",
     "app.js",
+    "chips.js",
     "header.js",
     "requirements.js",
     "cells.js",

@@ -24,7 +24,7 @@ def meta(of: Source) -> dict[str, Any]:
     t = of.table
     return {
         "name": of.name,
-        "path": of.path,
+        "path": str(of.path),
         "n": t.n,
         "dims": [[d, n] for d, n in zip(t.dims, t.shape, strict=True)],
         "params": [_parameter(of, p) for p in of.parameters],

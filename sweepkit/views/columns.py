@@ -135,7 +135,7 @@ def _packed(
         "levers": [_deflated(one.codes[every]) for one in of.levers],
         "outputs": [_levels(of.output(name), every) for name in names],
         "weights": None if weights is None else _deflated(weights[every].astype(np.float32)),
-        "worth": _worth(of) if rows is None else {"kind": "none"},
+        "worth": _worth(of, sampled=rows is not None),
     }
 
 
@@ -190,11 +190,13 @@ def _size(packed: Any) -> int:
 # --- what an interval rests on -------------------------------------------------------------------
 
 
-def _worth(of: Source) -> dict[str, Any]:
+def _worth(of: Source, *, sampled: bool = False) -> dict[str, Any]:
     """How a page may tell intervals at other limits by itself, as `count` does.
 
-    Bounds of a deterministic grid, and replicates of given points as strata; of drawn, weighted
-    and refined points, and while a sweep is in progress, it tells rates alone.
+    Bounds of a deterministic grid, replicates of given points as strata, and drawn points of one
+    run each as the sample that they are, also if the page carries some of them. Of drawn points of
+    several runs, of weighted and refined ones, and while a sweep is in progress, it tells rates
+    alone.
     """
     t = of.table
     given = listed(t)
@@ -207,7 +209,10 @@ def _worth(of: Source) -> dict[str, Any]:
     )
     going = t.prefix is not None and not t.finished
     unknown = t.weights is not None or t.volume is not None or going
-    if unknown or not told or drawn(t, ()) is not None:
+    points = drawn(t, ())
+    if not unknown and points is not None and t.points is None and points[1] == t.n:
+        return {"kind": "sample", "random": t.random, "points": None}
+    if sampled or unknown or not told or points is not None:
         return {"kind": "none"}
     repeated = t.points is not None
     kind = "strata" if repeated or t.random else "bounds"

@@ -291,10 +291,13 @@ def lines(asked: Asked) -> dict[str, Any]:
     """Runs as lines through parallel axes: all of a small set, else a sample of each outcome.
 
     Every outcome gets its share of the lines and no fewer than a quarter of an even one, so that
-    rare failures do not vanish; counts elsewhere stay exact.
+    rare failures do not vanish; counts elsewhere stay exact. What has not ended is no line, and
+    takes none from the others.
     """
     of, t = asked.of, asked.table
-    there = np.flatnonzero(of.base != SKIPPED)
+    there = np.flatnonzero((of.base != SKIPPED) & (of.base != PENDING))
+    if not len(there):
+        return {"why": "No run has ended, so there is no line to draw."}
     picked = there
     if len(there) > MAX_LINES:
         picked = _sample(t.outcome, there)
@@ -326,7 +329,7 @@ def lines(asked: Asked) -> dict[str, Any]:
 
 def _sample(outcome: NDArray[np.int8], there: NDArray[np.intp]) -> NDArray[np.intp]:
     rng = np.random.default_rng(0)
-    groups = [there[outcome[there] == kind] for kind in (PASSED, FAILED, ERRORED, PENDING)]
+    groups = [there[outcome[there] == kind] for kind in (PASSED, FAILED, ERRORED)]
     groups = [group for group in groups if len(group)]
     least = MAX_LINES // (4 * len(groups))
     sizes = [min(len(g), max(least, round(MAX_LINES * len(g) / len(there)))) for g in groups]

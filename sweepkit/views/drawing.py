@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +25,7 @@ from sweepkit.html import COLOURS, escape
 __all__ = [
     "Axis",
     "axis_of",
+    "beside",
     "count_text",
     "frame",
     "interval_text",
@@ -45,6 +48,9 @@ SERIES = ("#0F7AC0", "#E69F00", "#7B5EA7", "#2E8B7A", "#B4513B", "#6B7789")
 """Lines of one figure that are not outcomes; apart for the colour-blind, too."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
+ROW = 1_080
+"""Pixels that a row of figures may take: the width of a notebook's cell on a screen of 1,280."""
+
 LABEL = 22
 """Characters of a tick's label, at most."""
 
@@ -109,7 +115,8 @@ def _shown(figure: Any) -> Any:
     from holoviews.ipython.display_hooks import pprint_display
 
     if hv.Store.current_backend != "bokeh":
-        return pprint_display(figure)
+        with _any_letter():
+            return pprint_display(figure)
     import panel
 
     return panel.panel(figure)._repr_mimebundle_()  # type: ignore[attr-defined]
@@ -119,7 +126,16 @@ def _picture(figure: Any) -> Any:
     """A PNG of a figure beside its HTML, by matplotlib alone: bokeh would need a browser for it."""
     from holoviews.ipython.display_hooks import png_display
 
-    return png_display(figure) if hv.Store.current_backend == "matplotlib" else None
+    with _any_letter():
+        return png_display(figure) if hv.Store.current_backend == "matplotlib" else None
+
+
+@contextmanager
+def _any_letter() -> Iterator[None]:
+    """Letters that the font lacks are boxes in the picture, and no page of warnings beside it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        yield
 
 
 def _kernel_shell() -> Any:
@@ -296,18 +312,23 @@ def _ends(at: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def frame(
-    backend: str, width: int, height: int, *, alone: bool = True, **more: Any
+    backend: str, width: int, height: int, *, alone: bool = True, left: int = 0, **more: Any
 ) -> dict[str, Any]:
-    """Options of a plot whose frame has a size in pixels, for `opts`; `alone` is not in a row."""
+    """Options of a plot whose frame has a size in pixels, for `opts`; `alone` is not in a row.
+
+    `left` is the room for labels in pixels, the same for all in a layout: bokeh lines up what
+    stands in a column, and takes it from the frames of those with shorter labels.
+    """
     if backend == "bokeh":
         more.setdefault("hooks", [])
+        own = [_bordered(left)] if left else []
         return {
             "frame_width": width,
             "frame_height": height,
             "toolbar": "above",
             "fontsize": {"title": "12px", "labels": "11px", "ticks": "11px", "legend": "11px"},
             **more,
-            "hooks": [*more["hooks"], _bokeh_looks],
+            "hooks": [*more["hooks"], _bokeh_looks, *own],
         }
     more = {k: v for k, v in more.items() if k not in ("tools", "active_tools", "hover_tooltips")}
     more.setdefault("hooks", [])
@@ -347,6 +368,16 @@ def _bokeh_looks(plot: Any, _: Any) -> None:
             bar.background_fill_color = None
             bar.major_label_text_color = bar.title_text_color = INK
             bar.title_text_font_style = "normal"
+
+
+def _bordered(left: int) -> Hook:
+    """A hook that keeps so many pixels for what stands left of the frame."""
+
+    def keep(plot: Any, _: Any) -> None:
+        plot.state.min_border_left = left
+        plot.state.min_border_right = 16
+
+    return keep
 
 
 def _matplotlib_looks(plot: Any, _: Any) -> None:
@@ -405,6 +436,11 @@ def overlaid(
 ) -> Any:
     """Layers in one frame of a size in pixels, with a title."""
     return titled(hv.Overlay(layers).opts(**frame(backend, width, height, **looks)), title, width)
+
+
+def beside(most: int, left: int, width: int) -> int:
+    """How many figures stand in a row, each with a frame of a width and room left of it."""
+    return max(1, min(most, ROW // (width + left + 24)))
 
 
 def side_by_side(figures: Sequence[Any], backend: str, *, columns: int, title: str = "") -> Any:

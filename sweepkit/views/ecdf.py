@@ -11,8 +11,8 @@ import pandas as pd
 import xarray as xr
 
 from sweepkit.analysis import Table, distribution, table
-from sweepkit.reading import requirements_of
 from sweepkit.requirements import Requirement
+from sweepkit.verdicts import requirements_of
 from sweepkit.views.drawing import (
     DASHES,
     INK,

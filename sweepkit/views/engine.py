@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis import Suggestion, UnanswerableError, suggest
 from sweepkit.analysis.outcomes import FAILED, PENDING
-from sweepkit.analysis.table import Table, axis_codes
+from sweepkit.analysis.table import Table
 from sweepkit.places import Given
 from sweepkit.root import UnreachableError
 from sweepkit.views import captions, deeper, figures
@@ -33,6 +33,9 @@ __all__ = ["Engine"]
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.5
+
+ERRORS_ASIDE = "; errors='fail' counts errors as failures"
+"""An advice of the analyses that an explorer has no button for."""
 
 AXES = ("x", "y", "by", "by2")
 STATE_NAMES = (*AXES, "at", "show", "filters", "run", "output")
@@ -114,18 +117,22 @@ class Engine:
     def suggest(self, n: int, goal: Any) -> Suggestion:
         """Points to run next, within the selected values and at the limits in force.
 
-        Filters on what came out are left aside: runs of one outcome have no edge.
+        Filters on what came out are left aside: runs of one outcome have no edge. So are all of
+        refined runs, whose cells reach over the selected.
         """
         t = self.table
+        if t.stage is not None:
+            return suggest(t, n, goal)
         tests = [test for each in self.state.filters for test in each["tests"]]
         picked: dict[str, NDArray[np.intp]] = {}
         for test in tests:
-            name = test.get("of")
-            axis = next((k for k, one in enumerate(t.axes) if one and one.name == name), None)
-            if axis is None or "codes" not in test or self.source[name].binned:
+            along = [d for d in self.source[test["of"]].dims if d in t.dims] if "of" in test else []
+            mask = mask_of(self.source, t, [{"tests": [test]}])
+            if len(along) != 1 or mask is None:
                 continue
-            inside = np.flatnonzero(np.isin(axis_codes(t, axis), test["codes"]))
-            picked[name] = np.intersect1d(picked.get(name, inside), inside)
+            others = tuple(k for k, d in enumerate(t.dims) if d != along[0])
+            inside = np.flatnonzero(mask.reshape(t.shape).any(axis=others))
+            picked[along[0]] = np.intersect1d(picked.get(along[0], inside), inside)
         if not picked:
             return suggest(t, n, goal)
         fails = np.where(t.outcome <= FAILED, t.outcome, np.nan).reshape(t.shape)
@@ -238,9 +245,21 @@ class Engine:
         if part not in answers:
             raise ValueError(f"no part {part!r} of an explorer")
         try:
-            return answers[part]()
+            told = answers[part]()
         except UnanswerableError as error:
-            return {"why": str(error)}
+            told = {"why": str(error)}
+        if isinstance(told, dict) and told.get("why"):
+            told = {**told, "why": self._reason(part, str(told["why"]))}
+        return told
+
+    def _reason(self, part: str, why: str) -> str:
+        """Why there is nothing to show, in terms of what the person sees: runs and filters."""
+        but = {"regions": "box", "kinds": "kind", "islands": "island"}.get(part)
+        filters = [one for one in self.state.filters if one.get("src") != but]
+        mask = mask_of(self.source, self.table, filters)
+        if mask is not None and not (self.table.outcome[mask] <= FAILED).any():
+            return f"None of the {int(mask.sum()):,} selected runs has passed or failed."
+        return why.removesuffix(ERRORS_ASIDE)
 
     def _record(self) -> dict[str, Any] | None:
         run = self.state.run

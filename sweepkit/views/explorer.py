@@ -95,6 +95,8 @@ class Explorer(anywidget.AnyWidget):
     def suggest(self, n: int = 100, goal: str = "boundary") -> Suggestion:
         """Points to run next, within the selected parameters and at the limits in force.
 
+        Of refined runs (``stages=True``) within all parameters.
+
         Parameters
         ----------
         n : int

@@ -17,7 +17,7 @@ from sweepkit.analysis import (
     pairs,
     table,
 )
-from sweepkit.reading import margin, requirements_of
+from sweepkit.verdicts import margin, requirements_of
 from sweepkit.views.drawing import ready, titled, with_units
 from sweepkit.views.maps import RATE, STATUS, Maps, Scale
 from sweepkit.views.packing import rounded

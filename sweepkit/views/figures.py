@@ -169,7 +169,15 @@ def _progress(of: Source) -> dict[str, Any]:
     }
 
 
+def plain_counts(t: Table) -> bool:
+    """Whether rates are counts of runs: none is weighted, none stands for a volume."""
+    return t.weights is None and t.volume is None and t.stage is None
+
+
 def _declared_rate(of: Source) -> float | None:
+    if not plain_counts(of.table):
+        rate: float | None = _tally(of.table)["rate"]
+        return rate
     outcome = of.table.outcome
     known = int((outcome <= FAILED).sum())
     return int((outcome == FAILED).sum()) / known if known else None
@@ -439,6 +447,7 @@ def sure(asked: Asked) -> dict[str, Any]:
     return {
         **columns,
         "order": str(found.attrs.get("order", "")),
+        "basis": str(found.attrs.get("basis", "")),
         "total": int((asked.chosen.outcome != SKIPPED).sum()),
         "why": "",
     }

@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.reading import failed, margin
 from sweepkit.requirements import Requirement
+from sweepkit.verdicts import failed, margin
 
 __all__ = ["Lever", "lever", "on_the_stops_of", "outcome_lever", "with_stop"]
 

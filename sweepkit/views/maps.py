@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -20,6 +20,7 @@ from sweepkit.views.drawing import (
     PASS,
     Axis,
     axis_of,
+    beside,
     count_text,
     frame,
     hatched,
@@ -53,6 +54,10 @@ RATE = Scale("Failure rate", "fail, %", "%", (0.0, 100.0))
 STATUS = Scale("Most frequent outcome", "most runs", "", (-0.5, 3.5))
 
 
+def _cut(text: str, most: int = 12) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+
+
 class Maps:
     """Draws maps of some cells, alike in size, colours and axes."""
 
@@ -71,6 +76,11 @@ class Maps:
         self.small = small
         self.width = 190 if small else 480
         self.height = (170 if small else 360) if y is not None else 90
+        self.left = 0
+        if small and self.up is not None:
+            self.up = replace(self.up, texts=tuple(_cut(text) for text in self.up.texts))
+            ticks = self.up.ticks(self.height, along=False)
+            self.left = 34 + int(6.2 * max(len(text) for _, text in ticks))
         total = int(cells["n_run"].sum())
         n_failed = int(cells["n_failed"].sum())
         self.remark = ""
@@ -81,8 +91,13 @@ class Maps:
         elif scale is RATE and n_failed == total:
             self.remark = f"; all of {total:,} finished runs fail"
 
-    def one(self, at: dict[str, int], *, first: bool = True, last: bool = True) -> Any:
-        """The map at some values of the other dims; in a row, the first and last say more."""
+    def one(
+        self, at: dict[str, int], *, first: bool = True, last: bool = True, left: int = 0
+    ) -> Any:
+        """The map at some values of the other dims; in a row, the first and last say more.
+
+        `left` is the room that its labels share with those of other maps.
+        """
         rows = self._rows(self.cells.isel(at))
         known = rows[np.isfinite(rows["value"])]
         errors = rows[rows["n_error"] > 0]
@@ -90,7 +105,7 @@ class Maps:
         layers = [self._coloured(known, last), self._bare(bare), self._errors(errors)]
         if self._roomy() and self.scale is not STATUS:
             layers += self._texts(known)
-        return hv.Overlay(layers).opts(**self._looks(first))
+        return hv.Overlay(layers).opts(**self._looks(first, left or self.left))
 
     def multiples(self, names: Sequence[str], sliders: Sequence[str], title: str) -> Any:
         """Small maps, one for each value of one or two parameters."""
@@ -107,6 +122,8 @@ class Maps:
             )
         figures: list[Any] = []
         columns = sizes[-1] if len(sizes) > 1 and sizes[-1] <= 5 else min(4, int(np.prod(sizes)))
+        if self.backend == "bokeh":
+            columns = beside(columns, self.left, self.width)
         for number, place in enumerate(product(*(range(n) for n in sizes))):
             at = dict(zip(names, place, strict=True))
             words = ", ".join(f"{n} {self._shown(n, k)}" for n, k in at.items())
@@ -300,13 +317,14 @@ class Maps:
             layers.append(labels.opts(**{key: colour}, **size))
         return layers
 
-    def _looks(self, first: bool) -> dict[str, Any]:
+    def _looks(self, first: bool, left: int) -> dict[str, Any]:
         across, up = self.across, self.up
         looks = frame(
             self.backend,
             self.width,
             self.height,
             alone=not self.small,
+            left=left,
             xlabel=across.label,
             ylabel=up.label if up is not None and first else "",
             xticks=across.ticks(self.width),

@@ -74,7 +74,7 @@ def page(
     ds, requirements, replay
         As of `sweepkit.views.explorer.explore`.
     theme : {"auto", "light", "dark"}
-        "auto" follows the browser's preference.
+        "auto" begins light and follows the page's own switch.
 
     Returns
     -------

@@ -7,7 +7,7 @@ from typing import Any
 import xarray as xr
 
 from sweepkit.analysis import Table, failure_rate, pairs, table
-from sweepkit.views.drawing import ready, side_by_side, titled
+from sweepkit.views.drawing import beside, ready, side_by_side, titled
 from sweepkit.views.maps import RATE, Maps
 
 __all__ = ["pair_matrix"]
@@ -50,16 +50,21 @@ def pair_matrix(
     t = table(ds, failed=failed, requirements=requirements)
     ranked = pairs(t).drop_duplicates("rank")
     drawn = ready(backend)
-    figures = []
     chosen = ranked.head(top)
-    columns = min(4, len(chosen))
-    for number, one in enumerate(chosen.to_dict("records")):
+    maps = []
+    for one in chosen.to_dict("records"):
         x, y = str(one["parameter"]), str(one["other"])
         rates = failure_rate(t, by=[x, y])
-        cells = rates.assign(value=100 * rates["rate"])
-        map_ = Maps(cells, RATE, x, y, drawn, True).one({}, last=number == columns - 1)
-        figures.append(titled(map_, f"excess {one['joint']:.3f}", 190))
-    left = len(ranked) - len(chosen)
+        maps.append(Maps(rates.assign(value=100 * rates["rate"]), RATE, x, y, drawn, True))
+    left = max(one.left for one in maps)
+    columns = min(4, len(maps))
+    if drawn == "bokeh":
+        columns = beside(columns, left, maps[0].width)
+    figures = [
+        titled(one.one({}, last=k == columns - 1, left=left), f"excess {joint:.3f}", 190)
+        for k, (one, joint) in enumerate(zip(maps, chosen["joint"], strict=True))
+    ]
+    more = len(ranked) - len(chosen)
     title = "Failure rate by pairs, over all other parameters"
-    title += f"; the first {len(chosen)} of {len(ranked)} pairs" if left else ""
+    title += f"; the first {len(chosen)} of {len(ranked)} pairs" if more else ""
     return side_by_side(figures, drawn, columns=columns, title=title)

@@ -20,6 +20,7 @@ __all__ = ["page"]
 MODULES = (
     "draw.js",
     "app.js",
+    "chips.js",
     "requirements.js",
     "cells.js",
     "map.js",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis import Table, table
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
-from sweepkit.reading import requirements_of
+from sweepkit.verdicts import requirements_of
 from sweepkit.views.drawing import (
     ERROR,
     FAIL,

@@ -319,13 +319,22 @@ def _receipt(receipt: Mapping[str, Any]) -> str:
     parts = [f'<p class="said">{_words(receipt["sentence"])}</p>']
     sessions = receipt["sessions"]
     if sessions:
-        heads = list(sessions[-1])
-        rows = [[_cell(one.get(key)) for key in heads] for one in sessions[-30:]]
+        heads = [key for key in sessions[-1] if key not in SAID_BELOW]
+        rows = [[_session_cell(key, one.get(key)) for key in heads] for one in sessions[-30:]]
         right = [k for k, key in enumerate(heads) if isinstance(sessions[-1][key], int | float)]
         parts.append(_table([_head(key) for key in heads], rows, right))
         if len(sessions) > 30:
             parts.append(f'<p class="note-line">The last 30 of {len(sessions):,} sessions.</p>')
     return "".join(parts)
+
+
+SAID_BELOW = {"platform", "ended"}
+"""What a session's row leaves to the sentence above it and the environment below."""
+
+
+def _session_cell(key: str, value: Any) -> str:
+    """A session's value; of its code the begin, as the whole stands below."""
+    return str(value)[:8] if key == "code" else _cell(value)
 
 
 def _head(key: str) -> str:

@@ -223,13 +223,21 @@ def _place(t: Table, run: int, selected: Bools | None) -> dict[str, Any]:
 
 
 def _nearest_passing(of: Source, t: Table, run: int) -> int | None:
-    """The passing run with the fewest changes; design before scenario before replicate."""
+    """The passing run with the fewest changes; design before scenario before replicate.
+
+    Values that hardly repeat change in every run: of these it counts how far.
+    """
     passing = np.flatnonzero(t.outcome == PASSED)
     if not len(passing):
         return None
     cost = np.zeros(len(passing))
     for p in of.parameters:
         if p.n < 2:
+            continue
+        if p.binned:
+            exact = of.table.raw(p.name)
+            share = np.abs(exact[passing] - exact[run]) / (float(np.ptp(exact)) or 1.0)
+            cost += share * (100.0 + ROLE_COST.get(p.role, 1.0))
             continue
         codes = p.codes[passing].astype(np.int64)
         away = np.abs(codes - int(p.codes[run]))
@@ -242,8 +250,8 @@ def _nearest_passing(of: Source, t: Table, run: int) -> int | None:
 def _change(of: Source, t: Table, run: int, near: int) -> dict[str, Any]:
     changes = []
     for p in of.parameters:
-        a, b = int(p.codes[run]), int(p.codes[near])
-        if a != b:
+        values = of.table.raw(p.name) if p.binned else p.codes
+        if values[run] != values[near]:
             changes.append(
                 {
                     "name": p.name,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
 from sweepkit.files import replace_file
-from sweepkit.places import Given
+from sweepkit.places import Given, where
 from sweepkit.views.findings import as_json, findings
 from sweepkit.views.markdown import markdown
 from sweepkit.views.paper import page
@@ -32,6 +33,7 @@ def report(
     *,
     requirements: Any = None,
     title: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write what a sweep says to one file.
 
@@ -49,7 +51,9 @@ def report(
     requirements : optional
         In place of the stored ones, such as ``["steps >= 500"]``.
     title : str, optional
-        Of the page; by default the sweep's name.
+        Of the page; by default the name of the store, else of the sweep.
+    storage_options : mapping, optional
+        As of :func:`sweepkit.open`, where ``ds`` is a URL.
 
     Returns
     -------
@@ -90,6 +94,8 @@ def report(
         raise ValueError(f"there is no folder {str(target.parent)!r} to write {target.name!r} to")
     if title is not None and not isinstance(title, str):
         raise TypeError(f"title is {title!r}; give text")
+    if storage_options is not None and not isinstance(ds, xr.Dataset):
+        ds = where(ds, storage_options)
     said = findings(ds, requirements)
     name = title or said.of.name
     if kind == "json":

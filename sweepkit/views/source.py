@@ -24,6 +24,7 @@ from sweepkit.requirements import Requirement
 from sweepkit.requirements import requirement as as_requirement
 from sweepkit.root import UnreachableError
 from sweepkit.status import ENDINGS, Progress
+from sweepkit.verdicts import requirements_of
 from sweepkit.views.levers import Lever, lever, outcome_lever
 
 __all__ = ["BINS", "Filling", "Source", "judged", "kept", "marks", "source", "store_of"]
@@ -180,7 +181,7 @@ def source(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Sour
     dims = run_dims(ds)
     levers: tuple[Lever, ...] = ()
     if asked:
-        wanted = reading.requirements_of(ds, requirements)
+        wanted = requirements_of(ds, requirements)
         loaded = _loaded(ds, wanted)
         levers = tuple(lever(loaded, one, dims) for one in wanted)
         plain = table(ds, failed=_unjudged(ds, dims))

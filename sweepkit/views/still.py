@@ -52,7 +52,8 @@ def _sentence(tally: dict[str, Any]) -> str:
     known = tally["pass"] + tally["fail"]
     parts = [f"{tally['fail']:,} of {known:,} finished runs fail"]
     if tally["rate"] is not None:
-        parts[0] += f" ({100 * tally['rate']:.1f} %)"
+        weighted = known and abs(tally["rate"] - tally["fail"] / known) > 1e-9
+        parts[0] += f" ({'weighted ' if weighted else ''}{100 * tally['rate']:.1f} %)"
     if tally["error"]:
         parts.append(f"{tally['error']:,} errors")
     if tally["pending"]:

@@ -129,7 +129,8 @@ def _strip(
     known = at[np.isfinite(at["rate"])]
     details = ["rate", "value", "shown", "interval", "failed", "basis"]
     dots = hv.Scatter(known, kdims=["at"], vdims=details)
-    line = hv.Curve(known, kdims=["at"], vdims=["rate"])
+    along = known if coordinate.dtype.kind in "iufmM" else known[:0]  # categories have no between
+    line = hv.Curve(along, kdims=["at"], vdims=["rate"])
     bars = hv.ErrorBars(known, kdims=["at"], vdims=["rate", "below", "above"])
     all_runs = hv.HLine(100 * overall)
     if drawn == "bokeh":
@@ -155,6 +156,7 @@ def _strip(
         WIDTH,
         HEIGHT,
         alone=False,
+        left=52,
         xlabel=axis.label,
         ylim=(-4, 104),
         xlim=(low, high),

@@ -7,7 +7,7 @@ import xarray as xr
 
 import sweepkit.analysis as analysis
 from sweepkit.analysis import UnanswerableError
-from sweepkit.reading import failed as failed_of
+from sweepkit.verdicts import failed as failed_of
 from tests.analysis.planted import grid, in_random_order, sample
 from tests.analysis.test_suggest import as_runs, planted, refined
 

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
-from sweepkit.analysis.table import freed
+from sweepkit.analysis.naming import freed
 from tests.analysis.planted import grid
 
 NAMES = [
@@ -21,9 +21,7 @@ NAMES = [
 def named(name: str) -> xr.Dataset:
     values, other = np.arange(4.0), np.arange(3.0)
     y = values[:, None] + other
-    return grid(y > 3.5, **{name: values, "other_one": other}).assign(
-        out=((name, "other_one"), y)
-    )
+    return grid(y > 3.5, **{name: values, "other_one": other}).assign(out=((name, "other_one"), y))
 
 
 @pytest.mark.parametrize("name", NAMES)

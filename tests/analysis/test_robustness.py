@@ -61,8 +61,7 @@ def test_pareto_fronts_of_ties_infinities_and_nan_agree_with_brute_force(n_crite
         scores[rng.random(scores.shape) < 0.02] = -np.inf
         scores[rng.random(scores.shape) < 0.02] = np.nan
         wanted = [
-            not np.isnan(s).any()
-            and not any((o >= s).all() and (o > s).any() for o in scores)
+            not np.isnan(s).any() and not any((o >= s).all() and (o > s).any() for o in scores)
             for s in scores
         ]
         assert _pareto(scores).tolist() == wanted

@@ -142,3 +142,24 @@ def test_weights_that_are_no_shares_are_refused(bad):
     ds = grid([[True, False], [False, False]], a=[0.0, 1.0], b=[0.0, 1.0])
     with pytest.raises(ValueError, match="weights of 'a' must be 2 finite numbers >= 0"):
         importance(ds, weights={"a": bad})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ishigami_of_any_latin_hypercube_is_within_a_hundredth(seed):
+    from scipy.stats import qmc
+
+    x = (qmc.LatinHypercube(3, rng=seed + 100).random(4096) * 2 - 1) * np.pi
+    coords = {f"x{i + 1}": ("sample", x[:, i]) for i in range(3)}
+    got = importance(xr.Dataset({"y": ("sample", ishigami(*x.T))}, coords=coords), of="y")
+    np.testing.assert_allclose(got["S1"], S1, atol=0.01)
+    np.testing.assert_allclose(got["S2"].values[0, 2], S13, atol=0.01)
+
+
+def test_noise_alone_makes_no_shares():
+    rng = np.random.default_rng(7)
+    x = rng.random((1000, 8))
+    y = 2 * x[:, 0] + rng.normal(size=1000)
+    coords = {f"x{i}": ("sample", x[:, i]) for i in range(8)}
+    got = importance(xr.Dataset({"y": ("sample", y)}, coords=coords), of="y")
+    assert got["S1"].values[0] == pytest.approx(0.25, abs=0.08)
+    assert got["S1"].values[1:].max() < 0.03

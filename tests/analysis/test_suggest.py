@@ -255,3 +255,12 @@ def test_a_suggestion_shows_points_and_reasons_in_full():
     assert all(name in shown for name in parameters)
     assert found.points["reason"].iloc[0] in shown
     assert "... of 12 points" in shown
+
+
+def test_parameters_of_one_value_are_suggested_with_it():
+    ds = cartpole().isel(delay=[1])
+    got = suggest(ds, 4)
+    assert set(got.points["delay"]) == {ds["delay"].item()}
+    assert {"length", "delay"} <= {one.name for one in got.grid.parameters}
+    alone = suggest(cartpole().isel(delay=1), 4)
+    assert {"length", "delay"} <= {one.name for one in alone.grid.parameters}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,14 +44,16 @@ def apart(module: str, *arguments: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
-def repeated(count: int, cases: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
+def repeated(
+    count: int,
+    cases: Sequence[Callable[[], dict[str, Any]]],
+    of: Callable[[Iterable[Any]], Any] = median,
+) -> list[dict[str, Any]]:
     """Cases measured in turns, so that a noisy moment hits them alike; medians of numbers."""
     rounds = [[case() for case in cases] for _ in range(count)]
     return [
         {
-            name: median(one[at][name] for one in rounds)
-            if isinstance(value, int | float)
-            else value
+            name: of(one[at][name] for one in rounds) if isinstance(value, int | float) else value
             for name, value in rounds[0][at].items()
         }
         for at in range(len(cases))

@@ -102,6 +102,7 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
             f"ds = sk.open({str(poles)!r})\n"
             "explorer = sk.explore(ds, replay=lambda run: sk.replay(sweep(), ds, run))\n"
             "explorer",
+            "refined": REFINED,
         }
     )
     lab.run("explore")
@@ -159,6 +160,12 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
     explorer.get_by_role("button", name="Run again").click()
     explorer.locator(".replay", has_text="Reproduced: raised ArithmeticError").wait_for()
 
+    lab.run("refined")
+    share = float(lab.python("print(100 * sk.rate(dense)['rate'].iloc[0])"))
+    weighted = lab.output("refined").locator("header.top .rate", has_text=f"{share:.1f} %")
+    weighted.wait_for()
+    assert f"{share:.1f} %" != lab.python("print(f'{100 * float(sk.failed(dense).mean()):.1f} %')")
+
     lab.theme("dark")
     page.wait_for_function("document.querySelector('.sk-explorer').dataset.theme === 'dark'")
     explorer.get_by_role("button", name="Clear all").click()
@@ -168,6 +175,21 @@ def test_a_person_moves_a_limit_reads_a_traceback_and_takes_the_selection_along(
     assert "pole" in bundle["text/html"]
     assert sum(len(str(part)) for part in bundle.values()) < 1_000_000
 
+
+REFINED = """
+import tempfile
+def peak(gain, mass):
+    return {"peak": np.sin(3 * gain) * mass}
+
+given = sk.Sweep(peak, sk.grid(gain=np.linspace(0.1, 2, 7), mass=np.linspace(0.1, 1, 5)),
+                 requirements=["peak < 0.5"])
+folder = tempfile.TemporaryDirectory()
+there = folder.name
+options = {"backend": "sequential", "progress": False}
+dense = sk.run(given, f"{there}/s.zarr", **options)
+dense = sk.refine(given, f"{there}/s.zarr", sk.suggest(dense, 12), **options)
+sk.explore(dense, views=["requirements"])
+"""
 
 PLACES = "cards => cards.map(one => [one.offsetLeft, one.offsetTop, one.offsetWidth])"
 STOPS = "print(*[one for one in explorer._engine.source.levers if 'abs' in one.what][0].stops)"

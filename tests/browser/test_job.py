@@ -101,7 +101,7 @@ def test_a_job_is_watched_and_steered_in_a_notebook(
     click(output, "Cancel")
     expect_state(lab, "cancelled")
     assert output.get_by_role("button", name="Pause", exact=True).is_disabled()
-    kept = lab.python("print(int((job.result()['status'] == 1).sum()))")
+    kept = lab.python("print(int((job.dataset['status'] == 1).sum()))")
     assert 0 < int(kept) < 4800
 
     (bundle,) = lab.bundles("start")

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+import xarray as xr
 
 import sweepkit as sk
 from tests import waiting
@@ -101,6 +103,27 @@ def test_a_moved_limit_gives_the_figures_that_python_gives(page: Page, store: Pa
     page.locator("button[data-name=declared]").click()
     page.wait_for_function("() => !document.querySelector('.delta').textContent.trim()")
     assert rate_shown(page) == pytest.approx(28 / 141, abs=5e-4)
+
+
+def test_scattered_runs_keep_their_interval_at_a_moved_limit(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    x, y = np.random.default_rng(0).random((2, 400))
+    status = np.where(x > 0.9, 2, 1).astype(np.int8)  # some errored
+    runs = {"speed": ("sample", x + y, {"units": "m/s"}), "status": ("sample", status)}
+    ds = xr.Dataset(runs, coords={"x": ("sample", x), "y": ("sample", y)})
+    page = chromium.new_page()
+    page.goto(sk.report(ds, tmp_path / "a.html", requirements=["speed < 1.5"]).as_uri())
+    page.wait_for_selector(".sk-report[data-ready][data-key=settled]")
+    slider = page.locator("input[data-lever^='speed']")
+    slider.evaluate("n => { n.value = 40; n.dispatchEvent(new Event('input')); }")
+    page.wait_for_function("() => document.querySelector('.delta').textContent.includes('points')")
+    limit = float(page.locator(".req .lim").first.inner_text().split()[1])
+    whole = sk.rate(ds, requirements=[f"speed < {limit}"]).iloc[0]
+    assert rate_shown(page) == pytest.approx(whole["rate"], abs=5e-4)
+    ends = f"({100 * whole['low']:.1f} to {100 * whole['high']:.1f} %)"
+    assert page.locator("[data-figure=interval]").inner_text() == ends
+    page.close()
 
 
 def test_other_dims_and_a_slider_slice_as_xarray_does(page: Page, store: Path) -> None:

@@ -62,6 +62,10 @@ def test_a_snapshot_of_what_keeps_none_is_refused(
         sk.open(store, snapshot="1CECHNKREP0F1RSTCMT0")
     with pytest.raises(sk.StoreError, match="holds no sweep"):
         sk.open("nothing.icechunk")
+    with pytest.raises(TypeError, match="snapshot is 3; give the text that names it"):
+        sk.open("nothing.icechunk", snapshot=3)  # type: ignore[arg-type]
+    with pytest.raises(sk.StoreError, match=r"s\.zarr is no Icechunk repository"):
+        sk.snapshots("s.zarr")
     assert os.listdir(tmp_path) == []
 
 

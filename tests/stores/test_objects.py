@@ -361,6 +361,26 @@ def test_what_names_no_place_is_refused() -> None:
         sk.run(sweep(), 5, **QUIET)
     with pytest.raises(TypeError, match="storage_options is a str"):
         sk.open("s3://bucket/a.zarr", storage_options="secret")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"one slash where a URL has two: 's3://bucket/a\.zarr'"):
+        sk.run(sweep(), "s3:/bucket/a.zarr", **QUIET)
+    assert not os.path.exists("s3:")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"nonsense": 1}, "cannot be asked for: .*'nonsense'; see whether storage_options are"),
+        ({"client_kwargs": {"a": 1}}, "cannot be asked for: .*'a'; see whether"),
+        ({"config_kwargs": 3}, r"storage_options \(config_kwargs, key, secret\) do not fit 's3'"),
+        ({3: 4}, r"storage_options \(3, key, secret\) do not fit 's3': keywords must be strings"),
+        ({"endpoint_url": "nowhere"}, "cannot be asked for: Invalid endpoint: nowhere"),
+    ],
+)
+def test_options_that_do_not_fit_are_told(options: dict[Any, Any], told: str) -> None:
+    given = {"key": "key", "secret": "hidden", **options}
+    with pytest.raises(ValueError, match=told) as fault:
+        sk.run(sweep(), "s3://bucket/a.zarr", storage_options=given, **QUIET)
+    assert "hidden" not in str(fault.value)
 
 
 def test_options_for_a_local_path_are_refused(store: str) -> None:
@@ -437,7 +457,9 @@ def serve_at(port: int) -> Any:
 
 
 def test_files_that_runs_leave_are_refused_where_they_cannot_be_kept(bucket: Bucket) -> None:
-    with pytest.raises(ValueError, match="files that runs leave cannot be kept beside s3://"):
+    with pytest.raises(
+        ValueError, match=r"in a folder alone, and s3://.* is none: leave out keep_scratch="
+    ):
         run(bucket, keep_scratch=True)
 
 

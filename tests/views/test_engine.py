@@ -300,3 +300,65 @@ def test_a_job_is_followed_from_its_first_run_on(tmp_path: Path) -> None:
     engine.close()
     with pytest.raises(TypeError, match="this is a int; give a Dataset, the path of a store, or a"):
         Engine(3)  # type: ignore[arg-type]
+
+
+def drawn() -> xr.Dataset:
+    """Two drawn parameters and a category; runs of one category error."""
+    rng = np.random.default_rng(1)
+    gain, mass = rng.random(80) * 10, rng.random(80)
+    mode = rng.choice(["calm", "wild"], 80)
+    return xr.Dataset(
+        {"y": ("run", gain * mass), "status": ("run", np.where(mode == "wild", 2, 1))},
+        coords={"gain": ("run", gain), "mass": ("run", mass), "mode": ("run", mode)},
+    )
+
+
+def mode(engine: Engine, name: str) -> int:
+    known = engine.source["mode"]
+    return [known.label(code) for code in range(known.n)].index(name)
+
+
+def test_points_to_run_next_are_of_the_selected_values_of_drawn_parameters() -> None:
+    engine = Engine(drawn(), requirements=["y < 3"])
+    engine.state.filters = [
+        {"src": "brush", "text": "gain", "tests": [{"of": "gain", "low": 2.0, "high": 8.0}]},
+        {
+            "src": "brush",
+            "text": "mode",
+            "tests": [{"of": "mode", "codes": [mode(engine, "calm")]}],
+        },
+    ]
+    points = engine.suggest(10, "boundary").points
+    assert points["gain"].between(2, 8).all()
+    assert set(points["mode"]) == {"calm"}
+
+
+@pytest.mark.parametrize("part", ["pairs", "regions", "sure", "distribution"])
+def test_a_selection_without_a_rate_says_so_and_not_how_many_others_there_are(part: str) -> None:
+    engine = Engine(drawn(), requirements=["y < 3"])
+    picked = [{"of": "mode", "codes": [mode(engine, "wild")]}]
+    engine.state.filters = [{"src": "brush", "text": "wild", "tests": picked}]
+    n = int((drawn()["mode"] == "wild").sum())
+    said = engine._answer(part, {})["why"]
+    assert said == f"None of the {n} selected runs has passed or failed."
+
+
+def test_weighted_runs_have_the_rate_of_the_space_at_any_limit(tmp_path: Path) -> None:
+    def peak(gain: float, mass: float) -> dict[str, float]:
+        return {"peak": float(np.sin(3 * gain) * mass)}
+
+    grid = sk.grid(gain=np.linspace(0.1, 2, 7), mass=np.linspace(0.1, 1, 5))
+    made = sk.Sweep(peak, grid, requirements=["peak < 0.5"])
+    options: dict[str, Any] = {"backend": "sequential", "progress": False}
+    ds = sk.run(made, tmp_path / "s.zarr", **options)
+    ds = sk.refine(made, tmp_path / "s.zarr", sk.suggest(ds, 12), **options)
+    engine = Engine(ds)
+    first = engine.first()
+    told, declared = sk.rate(ds)["rate"].iloc[0], first["overview"]["declared"]
+    assert first["overview"]["all"]["rate"] == pytest.approx(told)
+    assert declared == pytest.approx(told)
+    assert not first["meta"]["local"]  # else the browser would count runs when a limit moves
+    plain = float(sk.failed(ds).mean())
+    assert abs(plain - told) > 0.02
+    assert f"weighted {100 * told:.1f} %" in still(engine)[2]
+    assert "left out" in engine._answer("sure", {})["basis"]

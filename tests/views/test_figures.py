@@ -195,6 +195,17 @@ def test_lines_are_all_runs_of_a_small_set_and_keep_rare_outcomes_of_a_large_one
     assert set(range(30)) <= set(runs.tolist())
 
 
+def test_runs_that_have_not_ended_take_no_line_from_those_that_have() -> None:
+    status = np.zeros(20_000, int)
+    status[:3000] = 1
+    ds = xr.Dataset({"y": ("a", status * 1.0), "status": ("a", status)}, {"a": np.arange(20_000)})
+    drawn = deeper.lines(Engine(ds, requirements=["y > 0"]).asked())
+    assert unpacked(drawn["runs"]).tolist() == list(range(3000))
+    assert drawn["total"] == 3000
+    none = deeper.lines(Engine(ds.assign(status=ds["status"] * 0), requirements=["y > 0"]).asked())
+    assert none == {"why": "No run has ended, so there is no line to draw."}
+
+
 def test_small_multiples_over_two_parameters_count_each_cell(
     engine: Engine, frame: pd.DataFrame
 ) -> None:
@@ -272,3 +283,16 @@ def test_long_numbers_are_read_at_a_glance() -> None:
     assert rounded(text) == (
         "gain 0.152 to 10, load >= 2.5 and x = 1235, 8.01e-05 of <n> in v1.2345a"
     )
+
+
+def test_the_nearest_passing_run_lists_all_that_differs() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.random((2, 300))
+    ds = xr.Dataset({"y": ("run", a + 0.01 * b)}, {"a": ("run", a), "b": ("run", b)})
+    engine = Engine(ds, requirements=["y < 0.5"])
+    run = int(np.flatnonzero(ds["y"] >= 0.5)[0])
+    near = record(engine.source, engine.table, run, engine.stops, None)["nearest"]
+    away = np.abs(a - a[run]) / np.ptp(a) + np.abs(b - b[run]) / np.ptp(b)
+    passing = np.flatnonzero(ds["y"] < 0.5)
+    assert near["run"] == passing[np.argmin(away[passing])]
+    assert [one["name"] for one in near["changes"]] == ["a", "b"]

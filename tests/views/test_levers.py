@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sweepkit.reading import failed
 from sweepkit.requirements import requirement
+from sweepkit.verdicts import failed
 from sweepkit.views.levers import lever, with_stop
 
 

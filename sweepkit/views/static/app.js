@@ -402,7 +402,9 @@ export class App {
     const data = this.part("overview"),
       base = data.selected || data.all,
       k = this.movedLimit();
-    if (k === null) return { ...base, exact: this.parts.overview.key === this.key() };
+    // Weighted runs are no plain counts: their rate is Python's.
+    if (k === null || !this.meta.local)
+      return { ...base, exact: this.parts.overview.key === this.key() };
     const pass = unpack(data.levers[k].passing)[this.state.stops[k]];
     const known = base.pass + base.fail,
       fail = known - pass;

@@ -1,5 +1,6 @@
 // What the failure map is made of: cells, axes, legend and the words for a cell.
 import {
+  bounds,
   cividis,
   count,
   figure,
@@ -10,6 +11,7 @@ import {
   plural,
   s,
   short,
+  shortened,
   united,
   unpack,
 } from "./draw.js";
@@ -79,7 +81,8 @@ export function cellMarks(group, cells, scale, c, { X, Y, W, H }, url, small) {
   if (hurt) group.append(s("rect", { x: X, y: Y + H - hurt, width: W, height: hurt, fill: url }));
   if (known && !small) {
     const text = scale.text(value);
-    if (W > text.length * 7 + 4 && H - hurt > 15)
+    const widest = scale.kind === "rate" ? 3 : text.length; // some cells with and some without mislead
+    if (W > widest * 7 + 4 && H - hurt > 15)
       group.append(
         s(
           "text",
@@ -202,12 +205,12 @@ export function cellTip(app, x, y, by, i, j, z, cells, c, scale) {
     const low = cells.low ? cells.low[c] : null,
       basis = app.part("overview").bases[cells.basis[c]];
     row(
-      `${percent(cells.fail[c] / n, 1)} % fail`,
+      `${percent(cells.rate[c], 1)} % fail`,
       low === null
         ? ""
         : basis === "census" && cells.high[c] - low < 1e-6
           ? ", exact"
-          : `, ${percent(low)} to ${percent(cells.high[c])} %`,
+          : `, ${bounds({ rate: cells.rate[c], low, high: cells.high[c] })}`,
     );
   }
   if (n)
@@ -236,13 +239,9 @@ export function pickedBy(f, x, y, by, i, j, z) {
 export function cellAxes(x, y, ex, ey, w, tall, first, turned, small) {
   const group = s("g", { class: "axes" });
   const at = ex.c.map((c) => c * w),
-    shown = turned
-      ? at.map(() => true)
-      : fitting(
-          at,
-          x.labels.map((t) => short(t, 14)),
-        );
-  x.labels.forEach((text, i) => {
+    labels = shortened(x.labels, turned ? 12 : 14),
+    shown = turned ? at.map(() => true) : fitting(at, labels);
+  labels.forEach((text, i) => {
     if (at.length < 60 || shown[i])
       group.append(s("path", { d: `M${at[i]} ${tall}v4`, stroke: "var(--sk-edge)" }));
     if (!shown[i]) return;
@@ -251,19 +250,19 @@ export function cellAxes(x, y, ex, ey, w, tall, first, turned, small) {
         ? s(
             "text",
             { transform: `translate(${at[i] + 3} ${tall + 10}) rotate(-40)`, "text-anchor": "end" },
-            short(text, 12),
+            text,
           )
-        : s("text", { x: at[i], y: tall + 16, "text-anchor": "middle" }, short(text, 14)),
+        : s("text", { x: at[i], y: tall + 16, "text-anchor": "middle" }, text),
     );
   });
   if (y) {
     let last = Infinity;
-    y.labels.forEach((text, j) => {
+    shortened(y.labels, 12).forEach((text, j) => {
       const Y = tall - ey.c[j] * tall;
       if (y.n < 60) group.append(s("path", { d: `M0 ${Y}h-4`, stroke: "var(--sk-edge)" }));
       if (!first || last - Y < 12) return;
       last = Y;
-      group.append(s("text", { x: -8, y: Y + 4, "text-anchor": "end" }, short(text, 12)));
+      group.append(s("text", { x: -8, y: Y + 4, "text-anchor": "end" }, text));
     });
   }
   return group;

@@ -70,11 +70,11 @@ export class Runs {
     return made;
   }
 
-  // Which point each run repeats; a run of its own where nothing is repeated.
+  // Which point each run repeats, where runs are repeated.
   async lay({ shape }) {
     const points = this.worth.points;
-    this.n_points = points ? points.reduce((a, p) => a * p.n, 1) : this.n;
     if (!points) return;
+    this.n_points = points.reduce((a, p) => a * p.n, 1);
     this.point = new Uint32Array(this.n);
     let step = this.n_points;
     for (let k = 0; k < points.length; k++) {
@@ -173,10 +173,47 @@ export class Runs {
 
   // --- counts --------------------------------------------------------------------------------------
 
+  // Runs of each point by outcome. All cells but those of single replicates are made of whole
+  // points, so that the runs are gone through once for all views.
+  points(outcome, mask) {
+    if (this.pointed?.outcome !== outcome) this.pointed = { outcome, by: new Map() };
+    const { by } = this.pointed;
+    if (!by.has(mask)) {
+      const tally = new Uint32Array(this.n_points * 5),
+        of = this.point;
+      for (let r = 0; r < this.n; r++) if (!mask || mask[r]) tally[of[r] * 5 + outcome[r]]++;
+      by.set(mask, tally);
+    }
+    return by.get(mask);
+  }
+
+  // Which cell each point is in, in the order of the runs' cells.
+  home(cell) {
+    this.homes = this.homes || new WeakMap();
+    if (!this.homes.has(cell)) {
+      const home = new Uint32Array(this.n_points),
+        of = this.point;
+      for (let r = 0; r < this.n; r++) home[of[r]] = cell[r];
+      this.homes.set(cell, home);
+    }
+    return this.homes.get(cell);
+  }
+
+  alone(names) {
+    return names.some(
+      (name) => this.meta.params.find((p) => p.name === name).role === "replicate",
+    );
+  }
+
   // Runs of each cell by outcome, with rates, and intervals where these can be told without Python.
   count(outcome, mask, { cell, n, names }) {
     const tally = new Float64Array(n * 5);
-    for (let r = 0; r < this.n; r++) if (!mask || mask[r]) tally[cell[r] * 5 + outcome[r]]++;
+    if (this.point && !this.alone(names)) {
+      const points = this.points(outcome, mask),
+        home = this.home(cell);
+      for (let p = 0; p < this.n_points; p++)
+        for (let k = 0; k < 5; k++) tally[home[p] * 5 + k] += points[p * 5 + k];
+    } else for (let r = 0; r < this.n; r++) if (!mask || mask[r]) tally[cell[r] * 5 + outcome[r]]++;
     const part = (k) => Float64Array.from({ length: n }, (_, c) => tally[c * 5 + k]);
     const found = {
       pass: part(PASSED),
@@ -206,10 +243,9 @@ export class Runs {
     if (this.worth.kind === "none") return;
     const low = new Float64Array(n),
       high = new Float64Array(n).fill(1);
-    const alone = names.some(
-      (name) => this.meta.params.find((p) => p.name === name).role === "replicate",
-    );
-    const exact = (alone || this.worth.kind === "bounds") && !this.worth.random;
+    const alone = this.alone(names);
+    const { kind, random } = this.worth,
+      exact = (alone || kind === "bounds") && kind !== "sample" && !random;
     const worth = exact ? null : this.worths(found, outcome, mask, cell, n, alone);
     for (let c = 0; c < n; c++) {
       const known = found.pass[c] + found.fail[c],
@@ -233,7 +269,7 @@ export class Runs {
   // their replicates scatter (as `sweepkit.analysis.worth` has it, with its source).
   worths(found, outcome, mask, cell, n, alone) {
     const plain = found.pass.map((p, c) => p + found.fail[c]);
-    if (alone) return plain;
+    if (alone || this.worth.kind === "sample") return plain;
     const variance = new Float64Array(n),
       several = new Uint32Array(n),
       scatter = (m, f) => (f + 1) * (m - f + 1) / ((m + 1) * (m + 2)); // prettier-ignore
@@ -244,20 +280,15 @@ export class Runs {
         if (outcome[r] <= FAILED) variance[cell[r]] += scatter(1, outcome[r]);
       }
     } else {
-      const of = this.point,
-        known = new Uint32Array(this.n_points),
-        failed = new Uint32Array(this.n_points),
-        home = new Int32Array(this.n_points).fill(-1);
-      for (let r = 0; r < this.n; r++) {
-        if ((mask && !mask[r]) || outcome[r] === SKIPPED) continue;
-        home[of[r]] = cell[r];
-        if (outcome[r] <= FAILED) known[of[r]]++;
-        if (outcome[r] === FAILED) failed[of[r]]++;
-      }
+      const points = this.points(outcome, mask),
+        home = this.home(cell);
       for (let p = 0; p < this.n_points; p++) {
-        if (home[p] < 0) continue;
+        const at = p * 5,
+          failed = points[at + FAILED],
+          known = points[at + PASSED] + failed;
+        if (known + points[at + PENDING] + points[at + ERRORED] === 0) continue;
         several[home[p]]++;
-        if (known[p]) variance[home[p]] += known[p] * scatter(known[p], failed[p]);
+        if (known) variance[home[p]] += known * scatter(known, failed);
       }
     }
     return plain.map((m, c) => {

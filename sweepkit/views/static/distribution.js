@@ -8,7 +8,9 @@ import {
   percent,
   plural,
   s,
+  sentence,
   short,
+  shortened,
   swap,
   tickTexts,
   ticks,
@@ -49,7 +51,7 @@ export function distributionView(app) {
     }
     select.hidden = !data.choices?.length;
     if (data.why) {
-      swap(body, h("p", { class: "empty" }, data.why));
+      swap(body, h("p", { class: "empty" }, sentence(data.why)));
       note.textContent = "";
       return;
     }
@@ -119,21 +121,24 @@ export function distributionView(app) {
               fill: "var(--sk-fail-soft)",
             }),
       );
-    let up = "",
-      down = [],
-      path = "";
+    let path = "";
+    const up = [],
+      down = [];
     at.forEach((v, i) => {
       const X = fx(v).toFixed(1),
         before = i ? fx(at[i]).toFixed(1) : X;
       path += i
         ? `H${before}V${fy(share[i]).toFixed(1)}`
         : `M0 ${fy(0)}H${X}V${fy(share[i]).toFixed(1)}`;
-      up += `${i ? "L" : "M"}${X} ${fy(Math.min(1, high[i])).toFixed(1)}`;
-      down.push(`${X} ${fy(Math.max(0, low[i])).toFixed(1)}`);
+      // The band steps where the function does: between two values it is that of the first.
+      for (const k of i ? [i - 1, i] : [i]) {
+        up.push(`${X} ${fy(Math.min(1, high[k])).toFixed(1)}`);
+        down.push(`${X} ${fy(Math.max(0, low[k])).toFixed(1)}`);
+      }
     });
     g.append(
       s("path", {
-        d: `${up}L${down.reverse().join("L")}Z`,
+        d: `M${up.join("L")}L${down.reverse().join("L")}Z`,
         fill: "var(--sk-pending)",
         opacity: 0.4,
       }),
@@ -251,7 +256,7 @@ export function distributionView(app) {
         }),
       );
     const at = ex.c.map((c) => c * W),
-      labels = p.labels.map((t) => short(t, 10)),
+      labels = shortened(p.labels, 10),
       shown = fitting(at, labels);
     labels.forEach((t, i) => {
       if (shown[i]) g.append(s("text", { x: at[i], y: H + 16, "text-anchor": "middle" }, t));

@@ -74,6 +74,32 @@ export function united(text, units) {
   return /^[°%]/.test(units) ? `${text}${units}` : `${text} ${units}`;
 }
 
+// Bounds of a rate in words. Those of a sweep that still runs are of all its runs, and the rate of
+// what has finished so far can lie outside of them.
+export function bounds({ rate, low, high }, digits = 0) {
+  if (low === null || low === undefined || Number.isNaN(low)) return "";
+  const text = `${percent(low, digits)} to ${percent(high, digits)} %`;
+  return rate < low - 1e-9 || rate > high + 1e-9 ? `all runs: ${text}` : text;
+}
+
+// A reason as a sentence.
+export function sentence(text) {
+  if (!text) return "";
+  const [first] = text;
+  return `${first.toUpperCase()}${text.slice(first.length)}${/[.!?]$/.test(text) ? "" : "."}`;
+}
+
+// Labels cut to a length. Where they begin alike, what they begin with is cut: else none would be
+// told from another.
+export function shortened(labels, most) {
+  const texts = labels.map(String);
+  if (texts.every((t) => t.length <= most)) return texts;
+  let same = texts.length > 1 ? texts[0].length : 0;
+  for (const t of texts) while (!t.startsWith(texts[0].slice(0, same))) same--;
+  const cut = same > 2 && new Set(texts.map((t) => t.slice(0, most - 1))).size < texts.length;
+  return texts.map((t) => (cut && t.length > most ? short(`…${t.slice(same)}`, most) : short(t, most)));
+}
+
 export function plural(n, word) {
   return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 }

@@ -1,5 +1,6 @@
 // What this is, how far it is, how many fail; and what is selected.
-import { count, glyph, h, percent, plural, status, swap } from "./draw.js";
+import { filterChips } from "./chips.js";
+import { bounds, count, glyph, h, percent, plural, status, swap } from "./draw.js";
 
 export function headerView(app) {
   const el = h("header", { class: "top" });
@@ -24,6 +25,7 @@ export function headerView(app) {
         replicates: "sampled replicates",
         clusters: "sampled points",
         bounds: "bounds only",
+        "nothing has run": all.error ? "nothing but errors" : "nothing has run",
       }[all.basis] || all.basis;
     return h("span", { class: "badge", title: app.meta.bases[all.basis] || "" }, text);
   }
@@ -85,7 +87,7 @@ export function headerView(app) {
         h(
           "span",
           { class: "rate" },
-          known && meta.levers.length ? `${percent(all.fail / known, 1)} %` : "–",
+          known && meta.levers.length ? `${percent(all.rate, 1)} %` : "–",
         ),
         h(
           "small",
@@ -94,7 +96,7 @@ export function headerView(app) {
             ? ""
             : census && all.high - all.low < 1e-9
               ? "exact"
-              : `${percent(all.low, 1)} to ${percent(all.high, 1)} %`,
+              : bounds(all, 1),
         ),
       ),
       h(
@@ -260,34 +262,19 @@ export function chipsView(app) {
         figures,
         h("b", { data: { figure: "selected" } }, count(total)),
         " selected, ",
-        h("b", {}, `${percent(known ? tally.fail / known : null, 1)} %`),
-        " fail ",
-        tally.low === null || tally.low === undefined || tally.high - tally.low < 1e-9
+        known
+          ? [h("b", {}, `${percent(tally.rate, 1)} %`), " fail "]
+          : [tally.error, tally.pending]
+              .map((n, k) => (n ? `${count(n)} ${k ? "pending" : "errored"}` : ""))
+              .filter(Boolean)
+              .join(", "),
+        !known || tally.low === null || tally.low === undefined || tally.high - tally.low < 1e-9
           ? null
-          : h("span", { class: "muted" }, `${percent(tally.low)} to ${percent(tally.high)} %`),
+          : h("span", { class: "muted" }, bounds(tally)),
       );
     const focus = el.getRootNode().activeElement,
       at = focus?.closest?.(".chip")?.dataset.k;
-    swap(
-      list,
-      filters.map((f, k) =>
-        h(
-          "span",
-          { class: "chip", data: { k, src: f.src } },
-          h("span", { class: "src" }, f.src),
-          h("span", { class: "txt", title: f.text }, f.text),
-          h(
-            "button",
-            {
-              type: "button",
-              "aria-label": `Remove ${f.text}`,
-              onclick: () => app.set({ filters: filters.filter((_, j) => j !== k) }),
-            },
-            "×",
-          ),
-        ),
-      ),
-    );
+    swap(list, filterChips(app));
     if (at !== undefined)
       list.children[Math.min(at, filters.length - 1)]
         ?.querySelector("button")

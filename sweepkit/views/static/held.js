@@ -1,5 +1,19 @@
 // Held up: one strip per parameter, the most important first.
-import { edges, fitting, h, percent, plural, s, short, swap, united, unpack } from "./draw.js";
+import {
+  bounds,
+  edges,
+  fitting,
+  h,
+  percent,
+  plural,
+  s,
+  sentence,
+  short,
+  shortened,
+  swap,
+  united,
+  unpack,
+} from "./draw.js";
 
 export function heldView(app) {
   const strips = h("div", { class: "strips" });
@@ -39,7 +53,7 @@ export function heldView(app) {
       return;
     }
     if (!data.strips) {
-      swap(strips, h("p", { class: "empty" }, data.why));
+      swap(strips, h("p", { class: "empty" }, sentence(data.why)));
       return;
     }
     if (!data.strips.length) {
@@ -67,9 +81,17 @@ export function heldView(app) {
     const hasRates = data.strips.some((t) => t.n.some((n) => n));
     swap(
       strips,
-      hasRates ? null : h("p", { class: "empty" }, "No finished run is selected."),
+      hasRates
+        ? null
+        : h(
+            "p",
+            { class: "empty" },
+            app.state.filters.length
+              ? "None of the selected runs has finished with outputs."
+              : "No run has finished with outputs.",
+          ),
       order.map((name) => strip(by[name], k, width)),
-      data.why && hasRates ? h("p", { class: "note-line" }, data.why) : null,
+      data.why && hasRates ? h("p", { class: "note-line" }, sentence(data.why)) : null,
     );
   }
 
@@ -166,7 +188,7 @@ export function heldView(app) {
             }),
           );
       });
-    const labels = p.labels.map((v) => short(v, 9)),
+    const labels = shortened(p.labels, 9),
       places = at.map((x, i) => Math.max(x, 3.1 * labels[i].length)), // not into the names
       shown = fitting(places, labels, 6, 6.2);
     labels.forEach((v, i) => {
@@ -185,7 +207,7 @@ export function heldView(app) {
           "div",
           {},
           t.n[i]
-            ? `${percent(pass[i], 1)} % pass${live || t.low[i] === null ? "" : `, ${percent(1 - t.high[i])} to ${percent(1 - t.low[i])} %`}`
+            ? `${percent(pass[i], 1)} % pass${live || t.low[i] === null ? "" : `, ${bounds({ rate: pass[i], low: 1 - t.high[i], high: 1 - t.low[i] })}`}`
             : "nothing finished",
         ),
       );

@@ -321,8 +321,11 @@ export function mapView(app) {
         ? "No run matches all filters; remove one."
         : "No run is at these values of the sliders.";
     else if (!known && error)
-      text = "No run has finished with outputs: all that ended errored. Kinds, below, says how.";
-    else if (!known) text = "No run has finished yet, so there is no rate to show.";
+      text = `${app.state.filters.length ? "None of the selected runs" : "No run"} has finished with outputs: all that ended errored. Kinds, below, says how.`;
+    else if (!known)
+      text = app.state.filters.length
+        ? "None of the selected runs has finished yet, so there is no rate to show."
+        : "No run has finished yet, so there is no rate to show.";
     else if (!cells.value && app.meta.levers.length && !fail)
       text = `Every finished run passes.${movable() ? " Move a limit above to see where runs come close." : ""}`;
     else if (!cells.value && app.meta.levers.length && !pass)
@@ -350,7 +353,8 @@ export function mapView(app) {
       here = open && (!by || by.tests(z).every((t) => t.codes.includes(open[t.of]))),
       inside = (p, k) => codesOf(p, k).includes(open[p.name]);
     const picked = app.state.filters.find((f) => f.src === "map");
-    const gap = small || w / nx < 12 ? 0.5 : 1;
+    const gap = small || w / nx < 12 ? 0.5 : 1,
+      between = (size) => Math.min(gap, size * 0.06); // a gap as wide as its cells would grey them
     if (picture) group.append(cellImage(el, cells, scale, z, nx, ny, w, tall, ex, ey));
     let tallies = [0, 0, 0];
     for (let j = 0; j < ny; j++) {
@@ -365,10 +369,10 @@ export function mapView(app) {
         tallies[2] += cells.error[c];
         if (picture) continue;
         const box = {
-          X: X + gap / 2,
-          Y: Y + gap / 2,
-          W: Math.max(0.5, W - gap),
-          H: Math.max(0.5, H - gap),
+          X: X + between(W) / 2,
+          Y: Y + between(H) / 2,
+          W: Math.max(0.5, W - between(W)),
+          H: Math.max(0.5, H - between(H)),
         };
         cellMarks(group, cells, scale, c, box, url, small);
         if (picked && pickedBy(picked, x, y, by, i, j, z)) {
@@ -418,7 +422,13 @@ export function mapView(app) {
           s(
             "text",
             { x: w, y: -6 - 14 * (lines.length - 1), "text-anchor": "end" },
-            known ? `${percent(tallies[0] / known)} % fail` : tallies[2] ? "errors" : "not run",
+            known
+              ? app.meta.local // weighted runs are no plain counts
+                ? `${percent(tallies[0] / known)} % fail`
+                : ""
+              : tallies[2]
+                ? "errors"
+                : "not run",
           ),
         );
     }

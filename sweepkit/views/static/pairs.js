@@ -1,5 +1,5 @@
 // All pairs of parameters as small maps; one sets the map's axes, a cell of it filters.
-import { canvas, cividis, colours, h, hatchCanvas, swap, unpack } from "./draw.js";
+import { canvas, cividis, colours, h, hatchCanvas, sentence, swap, unpack } from "./draw.js";
 
 export function pairsView(app) {
   const note = h(
@@ -25,7 +25,7 @@ export function pairsView(app) {
       return;
     }
     if (!data.pairs?.length) {
-      swap(grid, h("p", { class: "empty" }, data.why));
+      swap(grid, h("p", { class: "empty" }, sentence(data.why)));
       drawn = null;
       return;
     }
@@ -44,7 +44,7 @@ export function pairsView(app) {
       grid,
       data.pairs.map((pair) => thumbnail(pair, width, most, paint)),
       data.note ? h("p", { class: "note-line" }, data.note) : null,
-      data.why ? h("p", { class: "note-line" }, data.why) : null,
+      data.why ? h("p", { class: "note-line" }, sentence(data.why)) : null,
     );
     if (focus)
       grid.querySelector(`[data-k="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });

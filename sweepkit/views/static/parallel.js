@@ -9,7 +9,9 @@ import {
   h,
   plural,
   s,
+  sentence,
   short,
+  shortened,
   swap,
   unpack,
   united,
@@ -54,7 +56,7 @@ export function parallelView(app) {
       return;
     }
     if (!data.runs) {
-      swap(box, h("p", { class: "empty" }, data.why));
+      swap(box, h("p", { class: "empty" }, sentence(data.why)));
       return;
     }
     const focus = box.getRootNode().activeElement,
@@ -71,10 +73,11 @@ export function parallelView(app) {
         if (outcome[i] in tally) tally[outcome[i]]++;
       }
     if (!light) {
+      const word = app.part("overview").progress.pending ? "ended run" : "run";
       note.textContent =
         n < data.total
-          ? `${count(n)} of ${plural(data.total, "run")} drawn, sampled by outcome; ${count(inside)} selected`
-          : `${plural(inside, "run")} of ${count(data.total)} drawn, none sampled away`;
+          ? `${count(n)} of ${plural(data.total, word)} drawn, sampled by outcome; ${count(inside)} selected`
+          : `${plural(inside, word)} of ${count(data.total)} drawn, none sampled away`;
       swap(
         toggles,
         ["pass", "fail", "error"].map((k) =>
@@ -155,6 +158,7 @@ export function parallelView(app) {
         y: (i) => y[codes[i]],
         at: y,
         labels: p.labels,
+        marks: shortened(p.labels, 8),
       };
       axes.push(axis);
       // Values that hardly repeat lie where they are, and a brush is of values and not of bins.
@@ -191,8 +195,9 @@ export function parallelView(app) {
       units: "",
       of: (o) => TOP + H * (1 - (0.15 + 0.35 * Math.max(0, kinds.indexOf(o)))),
     });
-    const room = 34,
-      step = axes.length > 1 ? (width - 2 * room - 40) / (axes.length - 1) : 0;
+    const first = Math.max(0, ...(axes[0].marks || []).map((t) => t.length)),
+      room = Math.max(34, 10 + 6.2 * first), // the labels of the first axis stand left of it
+      step = axes.length > 1 ? (width - room - 74) / (axes.length - 1) : 0;
     axes.forEach((axis, k) => {
       axis.x = room + k * step;
       axis.step = step;
@@ -280,7 +285,7 @@ export function parallelView(app) {
         axis.at.forEach((y, i) => {
           if (last - y < (axis.at.length > 8 ? 22 : 12)) return;
           last = y;
-          g.append(label(-6, y + 4, short(axis.labels[i], 8)));
+          g.append(label(-6, y + 4, axis.marks[i]));
         });
       } else {
         for (const v of [axis.a.low, (axis.a.low + axis.a.high) / 2, axis.a.high])

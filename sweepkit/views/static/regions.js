@@ -1,5 +1,5 @@
 // Regions: boxes of limits in which runs fail, from much covered to densely failing; a box can be tried and moved.
-import { count, figure, h, percent, plural, s, swap, united } from "./draw.js";
+import { count, figure, h, percent, plural, s, sentence, swap, united } from "./draw.js";
 
 export function regionsView(app) {
   const note = h(
@@ -22,7 +22,11 @@ export function regionsView(app) {
       return;
     }
     if (!data.boxes?.length && !data.front?.length) {
-      swap(body, h("p", { class: "empty" }, data.why), h("div", {}, sliders()));
+      swap(
+        body,
+        h("p", { class: "empty" }, sentence(data.why)),
+        active() ? h("div", {}, sliders()) : null,
+      );
       return;
     }
     const focus = body.getRootNode().activeElement?.dataset?.f;
@@ -144,7 +148,7 @@ export function regionsView(app) {
   function list(data) {
     const picked = active();
     return [
-      data.why ? h("p", { class: "note-line" }, data.why) : null,
+      data.why ? h("p", { class: "note-line" }, sentence(data.why)) : null,
       h(
         "table",
         {},

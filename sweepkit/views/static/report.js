@@ -1,5 +1,6 @@
 // A report in the browser: the explorer's views in the places of a page, answered from its runs.
 import { App } from "./app.js";
+import { filterChips } from "./chips.js";
 import { Answers, Runs } from "./counting.js";
 import { count, h, percent, plural, swap, united, figure } from "./draw.js";
 import { requirementsView } from "./requirements.js";
@@ -47,7 +48,7 @@ function nowView(app) {
       h("span", { data: { figure: "known" } }, count(known)),
       ` ${what}${known === 1 ? "" : "s"} fail `,
       tally.low === null
-        ? null
+        ? h("span", { class: "muted" }, "(interval at the declared limits only)")
         : h(
             "span",
             { class: "muted", data: { figure: "interval" } },
@@ -76,26 +77,7 @@ function nowView(app) {
           : ` ${delta >= 0 ? "+" : "−"}${percent(Math.abs(delta), 1)} points against the declared limits`,
       ),
     );
-    swap(
-      list,
-      filters.map((f, k) =>
-        h(
-          "span",
-          { class: "chip", data: { k, src: f.src } },
-          h("span", { class: "src" }, f.src),
-          h("span", { class: "txt", title: f.text }, f.text),
-          h(
-            "button",
-            {
-              type: "button",
-              "aria-label": `Remove ${f.text}`,
-              onclick: () => app.set({ filters: filters.filter((_, j) => j !== k) }),
-            },
-            "×",
-          ),
-        ),
-      ),
-    );
+    swap(list, filterChips(app));
     back.disabled = !moved;
     clear.disabled = !filters.length;
   }

@@ -467,7 +467,9 @@ export function runView(app) {
         h(
           "div",
           { class: "s muted" },
-          `${n.changes.length === 1 ? "One value changes" : `${n.changes.length} values change`}, the rest stays. `,
+          n.changes.length === app.meta.params.filter((p) => p.n > 1).length
+            ? "All values change. "
+            : `${n.changes.length === 1 ? "One value changes" : `${n.changes.length} values change`}, the rest stays. `,
           n.again ? status("pass", n.again) : null,
         ),
       ),

@@ -1,5 +1,5 @@
 // How sure: the rate as runs came in, with a band that holds at every look.
-import { count, h, percent, s, swap } from "./draw.js";
+import { count, h, percent, s, sentence, swap } from "./draw.js";
 
 export function sureView(app) {
   const note = h("span", { class: "xs muted" }, "rate against runs, anytime band"),
@@ -18,7 +18,7 @@ export function sureView(app) {
       return;
     }
     if (data.why || !data.n_run?.length) {
-      swap(body, h("p", { class: "empty" }, data.why || "No run has finished."));
+      swap(body, h("p", { class: "empty" }, sentence(data.why) || "No run has finished."));
       return;
     }
     const from = data.n_run.findIndex((v) => v > 0),
@@ -122,11 +122,23 @@ export function sureView(app) {
     });
     svg.addEventListener("mouseleave", () => app.untip());
     const all = app.part("overview"),
-      basis = (all.selected || all.all).basis;
+      // Of refined runs the curve is of the grid alone, and says so.
+      [own, ...left] = (data.basis || (all.selected || all.all).basis).split("; "),
+      basis = left.some((t) => t.includes("left out")) ? own : (all.selected || all.all).basis;
     swap(
       body,
       svg,
-      h("p", { class: "note-line" }, `${data.order}. Interval: ${app.meta.bases[basis] || basis}.`),
+      h(
+        "p",
+        { class: "note-line" },
+        [
+          data.order,
+          ...left.filter((t) => t.includes("left out")),
+          `interval: ${app.meta.bases[basis] || basis}`,
+        ]
+          .map(sentence)
+          .join(" "),
+      ),
     );
   }
   return { el, draw, parts: ["sure"], lazy: true };
