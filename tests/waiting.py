@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import secrets
 import socket
@@ -16,9 +15,8 @@ from time import monotonic, perf_counter
 from types import FrameType
 
 import psutil
-import pytest
 
-__all__ = ["LIMIT", "Hand", "Leap", "counted", "free_port", "gone", "hang", "until"]
+__all__ = ["LIMIT", "Leap", "counted", "free_port", "gone", "hang", "until"]
 
 LIMIT = 120.0
 """Seconds after which what a test waits for does not come: a loaded machine is slow, and stands
@@ -81,27 +79,6 @@ class Leap:
         except (FileNotFoundError, ValueError, ProcessLookupError):
             return False  # not yet, or no more
         return True
-
-
-class Hand:
-    """Time that passes by hand alone, in place of the module ``time`` and of ``perf_counter``."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    __call__ = monotonic
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(time, name)
-
-    def rule(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Take the place of the clocks by which a session in this process keeps to a request."""
-        for module in ("course", "receipt"):
-            monkeypatch.setattr(importlib.import_module(f"sweepkit.{module}"), "time", self)
-        monkeypatch.setattr("sweepkit.evaluate.perf_counter", self)
 
 
 @contextmanager
