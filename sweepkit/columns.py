@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,9 +91,15 @@ class Collector:
     types are compared at the end.
     """
 
-    def __init__(self, declared: Mapping[str, Output], outbox: Outbox | None = None) -> None:
+    def __init__(
+        self,
+        declared: Mapping[str, Output],
+        outbox: Outbox | None = None,
+        claim: Callable[[int], None] | None = None,
+    ) -> None:
         self._declared = declared
         self._outbox = outbox
+        self._claim = claim
         self._names: list[str] | None = None
         self._kinds: tuple[type, ...] = ()
         self._rows: list[int] = []
@@ -158,6 +164,12 @@ class Collector:
                 one = one if parcel is None else dataclasses.replace(one, array=parcel)
             self._groups.setdefault(name, {}).setdefault(one.key, []).append((row, one))
 
+    def _apart_late(self, row: int, result: Any) -> None:
+        """Take a result apart behind other runs; what it does then is its own run's doing."""
+        if self._claim is not None:
+            self._claim(row)
+        self._apart(row, result)
+
     def columns(self, count: int) -> dict[str, list[Column]]:
         """The results of a batch of ``count`` runs as columns, one for each type and shape."""
         columns = self._plain_columns(count)
@@ -185,7 +197,7 @@ class Collector:
                 columns[name] = [Column(rows, values, dtype)]
         except (OverflowError, UnicodeEncodeError):  # one value does not fit: look at each
             for row, taken in self._taken():
-                self._apart(row, taken)
+                self._apart_late(row, taken)
             return {}
         return columns
 
@@ -223,7 +235,7 @@ class Collector:
                 self._rows.append(row)
                 self._values.extend(result.values())
             elif row not in self.misfits:
-                self._apart(row, result)
+                self._apart_late(row, result)
 
 
 def _may_change(value: object) -> bool:

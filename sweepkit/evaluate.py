@@ -222,7 +222,7 @@ def _loop(
     touched[0] = always  # between batches the worker itself sets it
     handing = perf_counter() + HANDOVER if station.hand is not None else float("inf")
     goes_on = False
-    results = Collector(task.outputs, outbox(task, station))
+    results = Collector(task.outputs, outbox(task, station), partial(claim_again, claim))
     take = results.take
     stamps: list[float] = []
     stamp = stamps.append
@@ -254,6 +254,7 @@ def _loop(
         else:
             seconds = perf_counter() - started
             take(row, value)
+            value = None  # what freeing it does is this run's doing
         stamp(seconds)
         if touched[0] or seconds > UNSEEN:
             if os.getpid() != process:
@@ -285,6 +286,7 @@ def _loop(
             f"(printed by one of the last {row + 1 - since} runs of a batch)\n{text}"
         )
     columns = results.columns(row + 1)
+    claim[0] = -1.0
     status = np.full(row + 1, Status.DONE, dtype=np.int8)
     status[list(errors)] = Status.ERROR
     for at, misfit in results.misfits.items():
@@ -294,6 +296,12 @@ def _loop(
     notes, misnamed = surroundings.told(), results.misnamed
     result = Result(status, np.array(stamps), columns, errors, logs, notes, misnamed)
     return result, goes_on
+
+
+def claim_again(claim: Claim, row: int) -> None:
+    """Say that a run is on once more, from now."""
+    claim[1] = perf_counter()
+    claim[0] = row
 
 
 def outbox(task: Task, station: Station) -> Outbox | None:

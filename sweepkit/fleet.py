@@ -254,7 +254,7 @@ class Fleet:
         return room - waiting
 
     def _collect(self, members: list[Member], *, stopped: bool) -> Iterator[Outcome]:
-        waited = {member.connection: member for member in members}
+        waited = {member.connection: member for member in members if not member.cut_off}
         waited |= {member.process.sentinel: member for member in members}
         ready = connection.wait(list(waited), timeout=TICK)
         # A child that a run forked may hold the dead worker's pipes open: ask the system, too.
@@ -271,12 +271,13 @@ class Fleet:
 
     def _received(self, member: Member) -> Iterator[Outcome]:
         """Results that have arrived from a worker."""
-        while True:
+        while not member.cut_off:
             try:
                 if not member.connection.poll():
                     return
                 message = pickle.loads(member.connection.recv_bytes())
             except (EOFError, ConnectionResetError, OSError):
+                member.cut_off = True
                 return
             if isinstance(message, str):
                 raise SetupError(message)
@@ -411,7 +412,7 @@ class Fleet:
             row, started = member.running
             if row < 0 or member.killed_for is not None or not member.inflight:
                 continue
-            if member.connection.poll():
+            if not member.cut_off and member.connection.poll():
                 continue  # a result waits, so the claim may be of the next batch
             limit = timeout + self._allowance.get((member.number, started), 0.0)
             if clock - started > limit:

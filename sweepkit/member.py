@@ -77,6 +77,9 @@ class Member:
         self.inflight: deque[Batch] = deque()
         self.hired = perf_counter()
         self.ready = False
+        self.cut_off = False
+        """Whether nothing more can arrive: its end of the pipe is closed, as by a run that became
+        another program, or that closed what is not its own."""
         self.done = 0
         self.killed_for: tuple[int, float, str] | None = None
         """Row that overran, seconds it took, and what is said of it."""

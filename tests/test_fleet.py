@@ -119,6 +119,68 @@ def test_runs_within_their_time_limit_are_left_alone(store: str) -> None:
     assert counts(ds) == {"done": 6}
 
 
+@pytest.mark.parametrize("how", ["becomes another program", "closes what is not its own"])
+def test_a_run_that_cuts_its_worker_off_is_ended_too(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    mark = overdue(tmp_path, monkeypatch)
+
+    def f(i: int) -> float:
+        if i == 3:
+            if how == "becomes another program":
+                Path(f"{mark}.part").write_text(str(os.getpid()))
+                os.replace(f"{mark}.part", mark)
+                os.execvp("sleep", ["sleep", "600"])
+            os.closerange(3, 2000)
+            hang(mark)
+        return float(i)
+
+    ds = run(f, store, 6, timeout=LIMIT, n_jobs=1)
+    assert counts(ds) == {"done": 5, "timeout": 1}
+    assert int(ds["status"].sel(i=3)) == Status.TIMEOUT
+
+
+def test_a_result_that_hangs_when_it_is_read_is_its_own_runs(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = overdue(tmp_path, monkeypatch)
+
+    class Endless:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            hang(mark)
+
+    def f(i: int) -> Any:
+        return {"y": Endless() if i == 3 else float(i)}
+
+    ds = run(f, store, 6, timeout=LIMIT, n_jobs=1)
+    assert counts(ds) == {"done": 5, "timeout": 1}
+    assert int(ds["status"].sel(i=3)) == Status.TIMEOUT
+
+
+@pytest.mark.parametrize("moment", ["read", "freed"])
+def test_a_result_that_kills_its_worker_convicts_its_own_run(store: str, moment: str) -> None:
+    class Deadly:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            if moment == "read":
+                os._exit(5)
+            return np.float64(1.0).__array__()
+
+        def __del__(self) -> None:
+            if moment == "freed":
+                os._exit(5)
+
+    def f(i: int) -> Any:
+        return {"y": Deadly() if i == 777 else float(i)}
+
+    # A declared one is read as it comes and let go, another at the end of the batch.
+    outputs = {"y": sk.output(dtype="float64")} if moment == "freed" else {}
+    sweep = sk.Sweep(f, sk.grid(i=range(1000)), outputs=outputs, version="1")
+    ds = sk.run(sweep, store, n_jobs=1, backend="loky", progress=False)
+    assert counts(ds) == {"done": 999, "crashed": 1}
+    assert int(ds["status"].sel(i=777)) == Status.CRASHED
+    assert int(ds["attempts"].sel(i=777)) == 1
+
+
 def test_a_run_that_hung_may_be_tried_again(
     tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
