@@ -35,7 +35,8 @@ MEANINGS = {
     "the runs these are worth",
     "clusters": "points were drawn and runs of one point are alike, Clopper and Pearson with the "
     "runs they are worth",
-    "in progress": "valid at every look while the random coarse pass runs, of the runs declared",
+    "in progress": "rate and bounds are of all runs declared, told by those of the random coarse "
+    "pass and valid at every look; n_failed of n_run is the share of what has finished",
     "bounds": "unfinished in no random order, so only what unfinished runs could still change",
     "refined": "weighted by the share of the space that each run stands for; bounds by cells of "
     "the space whose runs do not agree, widened by the replicates' scatter; 0 to 1 where there are "

@@ -135,7 +135,12 @@ def count(
         finite = points is None or t.points is not None
         first = _in_progress(t, cell, outcome, n_cells, tally, level, finite)
         if finite:
-            first = np.stack([np.maximum(first[:, 0], floor), np.minimum(first[:, 1], ceiling)], -1)
+            first[:, 0] = np.maximum(first[:, 0], floor)
+            first[:, 1] = np.minimum(first[:, 1], ceiling)
+        # Where the random runs say more than what finished, the rate is theirs as the bounds are.
+        random = (first[:, 0] > floor) | (first[:, 1] < ceiling)
+        said = np.where(random & np.isfinite(first[:, 2]), first[:, 2], rate_)
+        rate_ = np.where(going, said.clip(first[:, 0], first[:, 1]), rate_)
         low[going], high[going], basis[going] = first[going, 0], first[going, 1], PROGRESS
     nothing = n_known == 0
     low[nothing], high[nothing], basis[nothing] = 0.0, 1.0, NOTHING
@@ -259,15 +264,19 @@ def _in_progress(
     level: float,
     finite: bool,
 ) -> Floats:
+    """Bounds, and failure rate of the random runs (NaN without any), per cell."""
     prefix = finished_prefix(t)
     at, what = cell[prefix], outcome[prefix]
     drawn = np.bincount(at, minlength=n_cells)
     failed = np.bincount(at[what == FAILED], minlength=n_cells)
     errored = np.bincount(at[what == ERRORED], minlength=n_cells)
     total = tally[:, :SKIPPED].sum(axis=1)
-    return anytime_interval(
+    bounds = anytime_interval(
         failed, drawn, total if finite else np.inf, level=level, n_unknown=errored
     )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = failed / (drawn - errored)
+    return np.column_stack([bounds, share])
 
 
 def finished_prefix(t: Table) -> NDArray[np.int64]:

@@ -65,6 +65,8 @@ def failure_rate(
         Over the dims of `by`: ``rate``, ``low``, ``high``, ``boundary`` (dimensionless) and
         ``n_run`` (finished), ``n_failed``, ``n_unknown`` (pending or errored), ``n_error``.
         Skipped runs count nowhere. ``rate`` is NaN where nothing has run, with bounds 0 and 1.
+        While a sweep runs in random order (basis "in progress") it is, as its bounds are, of all
+        declared runs: the random ones' share where these tell more than all that has finished.
         ``boundary`` is, on a deterministic grid, the share of finished runs with a neighbour of
         the other outcome; NaN elsewhere, and where most neighbours of finished runs are unknown.
         ``attrs["basis"]`` says what the intervals rest on, ``basis`` says it per cell, and

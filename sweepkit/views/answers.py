@@ -95,7 +95,7 @@ def _rate(of: Source) -> Answer:
     if not n:
         ended = f"{counted(errors)} errored, none gave outputs" if errors else "no run is done"
         raise UnanswerableError(f"{ended}, so no failure rate is known yet")
-    text = f"{failed:,} of {n:,} finished runs fail: {percent(row['rate'])} {interval(row)}."
+    text = f"{failed:,} of {n:,} finished runs fail: {_share(row, failed / n)} {interval(row)}."
     unknown = [
         f"{errors:,} errored" if errors else "",
         f"{pending:,} are pending" if pending else "",
@@ -106,6 +106,13 @@ def _rate(of: Source) -> Answer:
     if needed > 0 and not pending and row["basis"] != "refined":
         text += f" About {needed:,.0f} more runs would tell it to ±2.5 % points."
     return {"sentence": text, "rows": [row], **_said(found)}
+
+
+def _share(row: Any, of_finished: float) -> str:
+    """The rate that an interval is of, beside the share of finished runs where that is another."""
+    if row["basis"] != "in progress" or abs(row["rate"] - of_finished) < 1e-9:
+        return percent(row["rate"])
+    return f"{percent(of_finished)}, and of all runs about {percent(row['rate'])}"
 
 
 def _said(found: Any) -> dict[str, str]:
@@ -331,7 +338,7 @@ def _sure(of: Source) -> Answer:
         raise UnanswerableError("no run has finished yet, so nothing says how sure a rate is")
     text = (
         f"After {counted(last['n_run'], 'finished run')} the failure rate is "
-        f"{percent(last['rate'])} {interval(last)}."
+        f"{_share(last, last['n_failed'] / last['n_run'])} {interval(last)}."
     )
     half = next((row for row in rows if row["n_run"] * 2 >= last["n_run"]), rows[0])
     if len(rows) > 2 and half["n_run"] < last["n_run"]:

@@ -170,8 +170,9 @@ def _progress(of: Source) -> dict[str, Any]:
 
 
 def plain_counts(t: Table) -> bool:
-    """Whether rates are counts of runs: none is weighted, none stands for a volume."""
-    return t.weights is None and t.volume is None and t.stage is None
+    """Whether rates are counts of runs: none is weighted, stands for a volume or is estimated."""
+    going = t.prefix is not None and not t.finished
+    return t.weights is None and t.volume is None and t.stage is None and not going
 
 
 def _declared_rate(of: Source) -> float | None:

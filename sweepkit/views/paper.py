@@ -141,7 +141,8 @@ def _told(said: Findings, carried: Columns) -> dict[str, Any]:
         "sampled": bool(carried.packed["sampled"]),
         "order": [one["name"] for one in strips["strips"]],
         "strips": {
-            one["name"]: {"low": one["low"], "high": one["high"]} for one in strips["strips"]
+            one["name"]: {key: one[key] for key in ("rate", "low", "high")}
+            for one in strips["strips"]
         },
         "shares": {
             one["name"]: {key: one[key] for key in ("S1", "ST", "KS")} for one in strips["strips"]

@@ -53,7 +53,9 @@ def _sentence(tally: dict[str, Any]) -> str:
     parts = [f"{tally['fail']:,} of {known:,} finished runs fail"]
     if tally["rate"] is not None:
         weighted = known and abs(tally["rate"] - tally["fail"] / known) > 1e-9
-        parts[0] += f" ({'weighted ' if weighted else ''}{100 * tally['rate']:.1f} %)"
+        going = tally["basis"] == "in progress"
+        what = "" if not weighted else "of all runs about " if going else "weighted "
+        parts[0] += f" ({what}{100 * tally['rate']:.1f} %)"
     if tally["error"]:
         parts.append(f"{tally['error']:,} errors")
     if tally["pending"]:

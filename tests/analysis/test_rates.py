@@ -189,6 +189,7 @@ def test_in_progress_rests_on_the_random_prefix_and_closes():
     assert row["basis"] == "in progress"
     assert row["low"] <= truth <= row["high"]
     k = int(failed.reshape(-1)[order[:300]].sum())
+    assert row["rate"] == k / 300
     np.testing.assert_allclose([row["low"], row["high"]], anytime_interval(k, 300, 2000))
     followed = convergence(ds)
     assert followed["n_run"].iloc[-1] == 300
@@ -197,6 +198,27 @@ def test_in_progress_rests_on_the_random_prefix_and_closes():
     row = rate(ds).iloc[0]
     assert row["basis"] == "census"
     assert row["low"] == row["high"] == truth
+
+
+@pytest.mark.parametrize("by", [None, "a", ["a", "b"]])
+def test_rate_of_a_running_sweep_lies_within_its_own_interval(by):
+    from sweepkit.grid import random_prefix
+
+    failed = np.arange(2000).reshape(40, 50) >= 1300
+    status = np.zeros(failed.size)
+    order = random_prefix(11, failed.size, 100)
+    # The blocks that ran after the coarse pass hold hardly any failure: no random sample.
+    status[order], status[:900] = 1, 1
+    ds = in_random_order(grid(failed, status, a=np.arange(40), b=np.arange(50)), 11, 100)
+    found = rate(ds, by)
+    ran = found[found["n_run"] > 0]
+    assert (ran["low"] <= ran["rate"]).all()
+    assert (ran["rate"] <= ran["high"]).all()
+    if by is None:
+        row = found.iloc[0]
+        assert row["n_failed"] / row["n_run"] < row["low"] <= failed.mean() <= row["high"]
+        assert row["rate"] == failed.reshape(-1)[order].mean()
+        assert "n_failed of n_run" in found.attrs["basis"]
 
 
 def test_a_pending_run_of_the_prefix_ends_what_the_interval_uses():

@@ -413,7 +413,11 @@ export class Answers {
     return {
       all: this.as_told(state, all),
       selected: selected ? { ...runs.tally(outcome, selected), basis: told.basis } : null,
-      declared: told.all.rate,
+      // Rates at moved limits are shares of what has finished, which they are compared with.
+      declared:
+        told.basis === "in progress"
+          ? told.all.fail / (told.all.pass + told.all.fail || 1)
+          : told.all.rate,
       progress: told.progress,
       axes: names.map((name, k) => [name, sizes[k]]),
       cells: {
@@ -436,8 +440,9 @@ export class Answers {
 
   // At the declared limits Python's own interval, which it tells on every basis.
   as_told(state, all) {
-    const { low, high } = this.told.all;
-    return this.declared(state) && !this.told.sampled ? { ...all, low, high } : all;
+    const { rate, low, high } = this.told.all,
+      bounds = this.told.basis === "in progress" ? { rate, low, high } : { low, high };
+    return this.declared(state) && !this.told.sampled ? { ...all, ...bounds } : all;
   }
 
   drags() {
@@ -458,13 +463,13 @@ export class Answers {
       const before = same && !told.sampled ? told.strips[name] : null;
       return {
         name,
-        rate: list(mine.rate),
+        rate: before ? before.rate : list(mine.rate),
         low: before ? before.low : mine.low ? list(mine.low) : p.labels.map(() => null),
         high: before ? before.high : mine.high ? list(mine.high) : p.labels.map(() => null),
         n: mine.pass.map((v, i) => v + mine.fail[i]),
         fail: mine.fail,
         error: mine.error,
-        all: list(whole.rate),
+        all: before ? before.rate : list(whole.rate),
         passing: [],
         ...(same ? told.shares[name] : { S1: null, ST: null, KS: null }),
       };

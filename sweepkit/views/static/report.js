@@ -42,11 +42,13 @@ function nowView(app) {
     if (!known) return [`no ${what} is finished`];
     if (!app.meta.levers.length) return [h("b", {}, count(known)), ` ${what}${known === 1 ? "" : "s"}`];
     const width = tally.high - tally.low;
+    // While a sweep runs, rate and bounds are estimates for all its runs.
+    const going = tally.basis === "in progress" && Math.abs(tally.rate - tally.fail / known) > 1e-9;
     return [
       h("b", { data: { figure: "rate" } }, `${percent(tally.rate, 1)} %`),
-      " of ",
+      going ? " of all runs fail, estimated from " : " of ",
       h("span", { data: { figure: "known" } }, count(known)),
-      ` ${what}${known === 1 ? "" : "s"} fail `,
+      ` ${what}${known === 1 ? "" : "s"}${going ? " " : " fail "}`,
       tally.low === null
         ? h("span", { class: "muted" }, "(interval at the declared limits only)")
         : h(
