@@ -385,9 +385,7 @@ def _reset(store: Store, settings: Settings, met: Met, redone: _Again) -> Met:
             store.write("status", box, status)
         pending += int(((status == Status.PENDING) & declared).sum())
         settled += _settled(status[declared])
-    return replace(
-        met, pending=pending, repeated=repeated, wasted_seconds=wasted, settled=settled
-    )
+    return replace(met, pending=pending, repeated=repeated, wasted_seconds=wasted, settled=settled)
 
 
 def _settled(status: NDArray[np.int8]) -> Counter[int]:

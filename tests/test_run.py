@@ -766,7 +766,7 @@ def test_a_finished_sweep_of_too_many_errors_never_goes_well(store: str) -> None
             run(sweep, store, max_errors=0.5, backend="sequential")
     assert sk.status_counts(sk.open(store))["error"] == 2
     run(sweep, store, max_errors=2, backend="sequential")
-    with pytest.raises(sk.RunError, match="2 runs in the store.*rerun=\"error\""):
+    with pytest.raises(sk.RunError, match=r'2 runs in the store.*rerun="error"'):
         run(sweep, store, on_error="raise", backend="sequential")
 
 
