@@ -86,7 +86,8 @@ def run(
 ) -> None:
     """Run what is pending of TARGET: module:sweep, notebook.ipynb or declaration.json.
 
-    The same call goes on after an interruption. A notebook gets --store, --n-jobs, limits and
+    The same call goes on after an interruption; one that errors stopped goes on with --rerun, or
+    with more of them allowed. A notebook gets --store, --n-jobs, limits and
     -p as parameters, if it takes them.
 
     \b

@@ -33,6 +33,7 @@ from sweepkit.judge import (
     TooManyErrorsError,
     error_kind,
     failing,
+    past_errors,
     told_too_many,
     too_many,
 )
@@ -279,7 +280,7 @@ class Intake:
                 f"the run at {point} ended with {errors[row]}\n{logs.get(row, '')}"
             )
         else:
-            self.course.ending = too_many(self.tally, self.settings.max_errors, self.course.total)
+            self.course.ending = self._too_many()
         if self.course.ending is not None:
             self.course.stop()
 
@@ -303,12 +304,27 @@ class Intake:
         """Whether runs are to be tried again."""
         return bool(self._again)
 
+    def judge_stored(self) -> None:
+        """End before the first run if what the store has kept is more than the policy allows."""
+        if self.settings.on_error == "raise":
+            self.course.ending = past_errors(self.met.settled)
+        else:
+            self.course.ending = self._too_many()
+        if self.course.ending is not None:
+            self.course.stop()
+
     def conclude(self) -> None:
         """Count runs whose retry did not come, and the error to end with anew."""
         self.tally.errors.update(self._aside)
         most = self.settings.max_errors
         if isinstance(self.course.ending, TooManyErrorsError) and most is not None:
-            self.course.ending = told_too_many(self.tally, most)
+            self.course.ending = told_too_many(self.tally, most, self.met.settled)
+        elif self.course.ending is None and not self.course.stop_wishes:
+            self.course.ending = self._too_many()
+
+    def _too_many(self) -> TooManyErrorsError | None:
+        most = self.settings.max_errors
+        return too_many(self.tally, most, self.course.total, self.met.settled)
 
     def retried(self) -> Iterator[Batch]:
         """Runs set aside, one a batch; on disk they are pending again before they are run."""

@@ -15,7 +15,7 @@ from sweepkit.format1 import Layout
 from sweepkit.grid import Grid
 from sweepkit.parcels import Parcel
 from sweepkit.protocols import Batch
-from sweepkit.status import NAMES, Status
+from sweepkit.status import NAMES, UNSUCCESSFUL, Status
 
 if TYPE_CHECKING:
     from sweepkit.requirements import Requirement
@@ -27,6 +27,7 @@ __all__ = [
     "TooManyErrorsError",
     "error_kind",
     "failing",
+    "past_errors",
     "told_too_many",
     "too_many",
 ]
@@ -126,27 +127,84 @@ def error_kind(became: Status, text: str) -> str:
     return text.partition(":")[0] if became == Status.ERROR else became.word
 
 
-def too_many(tally: Tally, limit: int | float | None, total: int) -> TooManyErrorsError | None:
-    """The error to end with if more runs did not succeed than a count or a share allows."""
+def too_many(
+    tally: Tally, limit: int | float | None, total: int, before: Mapping[int, int]
+) -> TooManyErrorsError | None:
+    """The error to end with if more runs did not succeed than a count or a share allows.
+
+    Judged are the runs of the session, and those with what the store has kept of earlier ones: a
+    sweep that was stopped does not go well by being run again, and one that grows is stopped as
+    early as a new one.
+
+    Parameters
+    ----------
+    tally : Tally
+    limit : int, float or None
+    total : int
+        Runs that were pending when the session began.
+    before : mapping of int to int
+        Runs of earlier sessions that stay as they are, by status.
+    """
     if limit is None:
         return None
-    count = sum(tally.errors.values())
+    kept, count = sum(before.values()), sum(tally.errors.values())
+    over = _over(count, tally.settled, limit, total)
+    earlier = sum(_unsuccessful(before).values())
+    if earlier:
+        count += earlier
+        over = over or _over(count, tally.settled + kept, limit, total + kept)
+    return told_too_many(tally, limit, before) if over else None
+
+
+def _over(count: int, settled: int, limit: int | float, total: int) -> bool:
     if isinstance(limit, float):
-        known = tally.settled >= min(LEAST_SHARE, total)
-        over = known and count > limit * tally.settled
-    else:
-        over = count > limit
-    return told_too_many(tally, limit) if over else None
+        return settled >= min(LEAST_SHARE, total) and count > limit * settled
+    return count > limit
 
 
-def told_too_many(tally: Tally, limit: int | float) -> TooManyErrorsError:
+def told_too_many(
+    tally: Tally, limit: int | float, before: Mapping[int, int]
+) -> TooManyErrorsError:
     """The error with the counts as they are: runs in flight may have come in since it was due."""
-    count = sum(tally.errors.values())
+    kept, count = _unsuccessful(before), sum(tally.errors.values())
+    allows = f"more than max_errors={limit!r} allows"
     top = ", ".join(f"{kind} ({n})" for kind, n in tally.errors.most_common(3))
+    if not kept:
+        return TooManyErrorsError(
+            f"{count} of {tally.settled} runs of this session did not succeed, {allows}: {top}"
+        )
+    earlier = sum(kept.values())
+    settled = tally.settled + sum(before.values())
+    this = f", {count} of them of this session: {top}" if count else ""
     return TooManyErrorsError(
-        f"{count} of {tally.settled} runs of this session did not succeed, more than "
-        f"max_errors={limit!r} allows: {top}"
+        f"{count + earlier} of {settled} runs in the store did not succeed, {allows}{this}; "
+        f"{_way_on(kept)}, or allow more"
     )
+
+
+def past_errors(before: Mapping[int, int]) -> RunError | None:
+    """The error to end with where no run may err, and the store has kept some that did."""
+    kept = _unsuccessful(before)
+    if not kept:
+        return None
+    count = sum(kept.values())
+    return RunError(
+        f"{count} run{'' if count == 1 else 's'} in the store did not succeed, and "
+        f'on_error="raise" goes on past none; {_way_on(kept)}, or go on with on_error="collect"'
+    )
+
+
+def _way_on(kept: Mapping[str, int]) -> str:
+    """How runs of earlier sessions that did not succeed are tried again."""
+    words = ", ".join(f'"{word}"' for word in kept)
+    counts = ", ".join(f"{n} {word}" for word, n in kept.items())
+    listed = words if len(kept) == 1 else f"[{words}]"
+    return f"run those of earlier sessions ({counts}) again with rerun={listed}"
+
+
+def _unsuccessful(before: Mapping[int, int]) -> dict[str, int]:
+    """How many runs of earlier sessions did not succeed, by the word of their status."""
+    return {one.word: before[one] for one in UNSUCCESSFUL if before.get(one)}
 
 
 def failing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -74,6 +75,8 @@ class Met:
         Results that are made again.
     wasted_seconds : float
         What those took.
+    settled : mapping of int to int
+        Declared runs of earlier sessions that stay as they are, by status.
     """
 
     grid: Grid
@@ -87,6 +90,7 @@ class Met:
     pending: int = 0
     repeated: int = 0
     wasted_seconds: float = 0.0
+    settled: Mapping[int, int] = field(default_factory=dict)
 
     def declaration(
         self,
@@ -187,13 +191,15 @@ def complete(
         return None
     placement = Placement.of(met.grid.sizes, layout.sizes, found.on_disk)
     unsettled = [int(one) for one in (Status.PENDING, *settings.rerun)]
+    settled: Counter[int] = Counter()
     for block in range(layout.n_blocks):
         box = layout.box(block)
         status = store.read("status", box)
         declared = placement.runs(box).reshape(status.shape) >= 0
         if (declared & np.isin(status, unsettled)).any():
             return None
-    return replace(met, placement=placement, created=True)
+        settled += _settled(status[declared])
+    return replace(met, placement=placement, created=True, settled=settled)
 
 
 def without_stored(declaration: Mapping[str, Any]) -> dict[str, Any]:
@@ -356,6 +362,7 @@ def _reset(store: Store, settings: Settings, met: Met, redone: _Again) -> Met:
     """Set runs that are to be tried again back to pending, on disk, and count what is."""
     layout = store.layout
     pending, repeated, wasted = 0, 0, 0.0
+    settled: Counter[int] = Counter()
     for block in range(layout.n_blocks):
         box = layout.box(block)
         status = store.read("status", box)
@@ -377,7 +384,15 @@ def _reset(store: Store, settings: Settings, met: Met, redone: _Again) -> Met:
             status = np.where(again, np.int8(Status.PENDING), status).astype(np.int8)
             store.write("status", box, status)
         pending += int(((status == Status.PENDING) & declared).sum())
-    return replace(met, pending=pending, repeated=repeated, wasted_seconds=wasted)
+        settled += _settled(status[declared])
+    return replace(met, pending=pending, repeated=repeated, wasted_seconds=wasted, settled=settled)
+
+
+def _settled(status: NDArray[np.int8]) -> Counter[int]:
+    """How many runs came to an end, by status."""
+    counts = np.bincount(status.ravel(), minlength=len(Status))
+    left_out = (Status.PENDING, Status.SKIPPED)
+    return Counter({int(one): int(counts[one]) for one in Status if one not in left_out})
 
 
 # --- what may be declared ---

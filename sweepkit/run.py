@@ -129,7 +129,9 @@ class Session:
             if whole is None:
                 raise
             self._met = whole
-            self._enter("done")
+            self._intake = Intake(self.sweep, self.store, self.settings, whole, course)
+            self._intake.judge_stored()
+            self._enter(self._end_state)
         if course.interrupted:
             raise KeyboardInterrupt
         if course.ending is not None:
@@ -161,9 +163,10 @@ class Session:
                 f"{self.course.total:,} runs are pending; give a later one"
             )
         self._receipt.close_killed()
+        intake.judge_stored()
 
     def _run_pending(self) -> None:
-        if self.course.total:
+        if self.course.total and self.course.ending is None:
             with listening(self._signalled):
                 self._hold_and_run()
         else:

@@ -31,7 +31,8 @@ class Settings:
     on_error : {"collect", "raise"}
         Whether to go on after a run that did not succeed.
     max_errors : int, float or None
-        Stop when so many runs (int) or such a share of those finished (float) did not succeed.
+        Stop when more runs (int) or a larger share of those finished (float) did not succeed, of
+        this session or with those that earlier ones left.
     max_runs : int
         Refuse grids with more points.
     was : mapping

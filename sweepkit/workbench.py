@@ -84,6 +84,9 @@ def run(
         With "raise" the sweep stops after the first run that does not succeed.
     max_errors : int or float, optional
         Stop once more runs (int) or a larger share of the runs (float below 1) do not succeed.
+        This and ``on_error="raise"`` are judged with what the store has kept, so a sweep that was
+        stopped ends so again, before its first run, until ``rerun="error"`` tries those again or
+        more is allowed.
     max_runs : int
         Refuse grids with more points.
     was : mapping, optional

@@ -22,9 +22,6 @@ SMALL: dict[str, dict[str, int]] = {
     "silent_failure": {"gains": 4, "replicates": 1},
     "training_set": {"roads": 8, "settings": 4},
 }
-LOOKS_ONLY = {"explore"}
-"""Notebooks that show how to look and give no answer of their own."""
-
 MEASURES = {"fair_pool"}
 """Notebooks that measure a part of the package against other ways, and so name its module."""
 
@@ -46,11 +43,8 @@ def test_it_asks_takes_parameters_uses_what_is_public_and_answers(path: Path) ->
     if path.stem not in MEASURES:
         assert not re.findall(r"from sweepkit|import sweepkit\.", text)
     first = "".join(cells(path, "markdown")[0]["source"])
-    if path.stem not in LOOKS_ONLY:
-        assert re.search(r"\?\*\*", first), "no question in bold at the start"
-        assert tags[-1] == "answer"
-    else:
-        assert "?" in first
+    assert re.search(r"\?\*\*", first), "no question in bold at the start"
+    assert tags[-1] == "answer"
 
 
 @dataclass(frozen=True)

@@ -737,6 +737,39 @@ def test_too_many_errors_stop_the_sweep_with_their_kinds(
         assert counts["error"] == 6
 
 
+@pytest.mark.parametrize("limit", [5, 0.2])
+def test_a_stopped_sweep_does_not_go_well_by_being_run_again(store: str, limit: float) -> None:
+    sweep = sk.Sweep(third_raises, sk.grid(a=range(60)), version="1")
+    with pytest.raises(sk.TooManyErrorsError):
+        run(sweep, store, max_errors=limit, backend="sequential")
+    before = sk.status_counts(sk.open(store))
+    way_on = rf"{before['error']} error\) again with rerun=\"error\", or allow more"
+    with pytest.raises(sk.TooManyErrorsError, match=rf"runs in the store.*{way_on}"):
+        run(sweep, store, max_errors=limit, backend="sequential")
+    assert sk.status_counts(sk.open(store)) == before
+    mended = dataclasses.replace(sweep, simulator=lambda a: a)
+    ds = run(mended, store, max_errors=limit, rerun="error", backend="sequential")
+    assert (ds["status"] == Status.DONE).all()
+
+
+def test_a_finished_sweep_of_too_many_errors_never_goes_well(store: str) -> None:
+    """The last of three runs is none too many, but of all of them more erred than may."""
+
+    def first_raise(a: int) -> int:
+        if a < 2:
+            raise ValueError(a)
+        return a
+
+    sweep = sk.Sweep(first_raise, sk.grid(a=range(3)))
+    for _ in range(2):
+        with pytest.raises(sk.TooManyErrorsError, match="2 of 3 runs"):
+            run(sweep, store, max_errors=0.5, backend="sequential")
+    assert sk.status_counts(sk.open(store))["error"] == 2
+    run(sweep, store, max_errors=2, backend="sequential")
+    with pytest.raises(sk.RunError, match=r'2 runs in the store.*rerun="error"'):
+        run(sweep, store, on_error="raise", backend="sequential")
+
+
 def test_few_errors_do_not_stop_the_sweep(store: str) -> None:
     ds = run(sk.Sweep(third_raises, sk.grid(a=range(60))), store, max_errors=0.5)
     assert (ds["status"] != Status.PENDING).all()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from bokeh.models import Plot
+from bokeh.models import GridPlot, Plot
 from PIL import Image
 
 import sweepkit as sk
@@ -90,6 +90,11 @@ def test_each_view_is_drawn_by_both_backends(name: str, backend: str) -> None:
         room = {plot.min_border_left for plot in plots}
         assert len(room) == 1, "bokeh would take the room for labels from some of the frames"
         assert room.pop() >= 40
+        columns = {
+            column for grid in drawn.select({"type": GridPlot}) for *_, column in grid.children
+        }
+        widest = max(plot.frame_width + plot.min_border_left for plot in plots)
+        assert len(columns) * (widest + 16) + 60 <= 700, "with a colour bar it would be cut"
 
 
 def test_a_drawn_page_fetches_nothing_and_escapes_names() -> None:

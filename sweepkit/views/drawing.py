@@ -48,8 +48,8 @@ SERIES = ("#0F7AC0", "#E69F00", "#7B5EA7", "#2E8B7A", "#B4513B", "#6B7789")
 """Lines of one figure that are not outcomes; apart for the colour-blind, too."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
-ROW = 1_080
-"""Pixels that a row of figures may take: the width of a notebook's cell on a screen of 1,280."""
+ROW = 600
+"""Pixels that a row of figures may take: with a colour bar, the width of a window of 700."""
 
 LABEL = 22
 """Characters of a tick's label, at most."""
@@ -119,7 +119,7 @@ def _shown(figure: Any) -> Any:
             return pprint_display(figure)
     import panel
 
-    return panel.panel(figure)._repr_mimebundle_()  # type: ignore[attr-defined]
+    return panel.panel(figure, widget_location="bottom_left")._repr_mimebundle_()  # type: ignore[attr-defined]
 
 
 def _picture(figure: Any) -> Any:

@@ -33,6 +33,25 @@ class Component(pn.custom.AnyWidgetComponent):
     ask = param.String(default="")
 
 
+class Preference(pn.custom.AnyWidgetComponent):
+    """What the browser prefers, which only the browser knows; nothing is to be seen of it."""
+
+    _esm = """
+    function render({ model }) {
+      const preferred = matchMedia("(prefers-color-scheme: dark)");
+      const tell = () => {
+        model.set("dark", preferred.matches);
+        model.save_changes();
+      };
+      preferred.addEventListener("change", tell);
+      tell();
+      return () => preferred.removeEventListener("change", tell);
+    }
+    export default { render };
+    """
+    dark = param.Boolean(default=False)
+
+
 def component(engine: Engine) -> pn.viewable.Viewable:
     """An engine's explorer for a Panel layout."""
     shown = Component(first=json.dumps(engine.first()), sizing_mode="stretch_width")
@@ -74,7 +93,7 @@ def page(
     ds, requirements, replay
         As of `sweepkit.views.explorer.explore`.
     theme : {"auto", "light", "dark"}
-        "auto" begins light and follows the page's own switch.
+        "auto" is what the browser prefers, and follows the page's own switch.
 
     Returns
     -------
@@ -88,16 +107,19 @@ def page(
     """
     engine = Engine(ds, requirements=requirements, replay=replay)
     engine.state.theme = theme
-    made: pn.viewable.Viewable = Page(
+    preference = Preference(width=0, height=0, margin=0)
+    made = Page(
         title=engine.source.name,
-        main=[component(engine)],
+        main=[component(engine), *([preference] if theme == "auto" else [])],
         dark_theme=theme == "dark",
         theme_config={
             "light": {"palette": {"primary": {"main": "#18202B"}}},
             "dark": {"palette": {"primary": {"main": "#98A4B3"}}},
         },
     )
-    return made
+    preference.param.watch(lambda event: made.param.update(dark_theme=event.new), "dark")
+    shown: pn.viewable.Viewable = made
+    return shown
 
 
 def serve(

@@ -22,6 +22,7 @@ from sweepkit.views.drawing import (
     FAIL,
     INK,
     axis_of,
+    beside,
     count_text,
     frame,
     interval_text,
@@ -34,7 +35,7 @@ from sweepkit.views.drawing import (
 
 __all__ = ["strips"]
 
-WIDTH, HEIGHT = 190, 110
+WIDTH, HEIGHT, LEFT = 190, 110, 52
 
 
 def strips(
@@ -76,6 +77,8 @@ def strips(
     names.sort(key=lambda name: weights[name][0])
     drawn = ready(backend)
     columns = min(4, len(names))
+    if drawn == "bokeh":
+        columns = beside(columns, LEFT, WIDTH)
     figures = []
     for number, name in enumerate(names):
         rows = told[told["parameter"] == name]
@@ -156,7 +159,7 @@ def _strip(
         WIDTH,
         HEIGHT,
         alone=False,
-        left=52,
+        left=LEFT,
         xlabel=axis.label,
         ylim=(-4, 104),
         xlim=(low, high),

@@ -260,3 +260,6 @@ def test_a_page_is_brushed_and_asks_nothing_of_the_network(
         page.set_viewport_size({"width": 700, "height": 900})
         page.wait_for_function("document.body.scrollWidth <= 700")
         shoot(explorer, "page-700")
+        for preferred in ("dark", "light"):
+            page.emulate_media(color_scheme=preferred)
+            page.wait_for_selector(f".sk-explorer[data-theme={preferred}]")
