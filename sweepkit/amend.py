@@ -332,6 +332,7 @@ def add_derived(store: Store, name: str, array: xr.DataArray, attrs: Mapping[str
     axes = {one["name"] for one in declaration["parameters"]}
     if (old is not None and "derived" not in old.attrs) or name in axes | set(layout.dims):
         raise ValueError(f"{name!r} is there already and was not derived; choose another name")
+    _check_objects(name, array)
     array = _as_float(store, array)
     dtype = stored_name(array.values)
     own = tuple(map(str, array.dims[len(layout.dims) :]))
@@ -349,6 +350,18 @@ def add_derived(store: Store, name: str, array: xr.DataArray, attrs: Mapping[str
     store.layout = wide
     declaration.pop("stored", None)
     store.commit(declaration)
+
+
+def _check_objects(name: str, array: xr.DataArray) -> None:
+    """Refuse Python objects that are no text: as text they would be something else."""
+    if array.dtype.kind != "O":
+        return
+    for one in array.values.flat:
+        if not isinstance(one, str) and one == one and one is not None:
+            raise ValueError(
+                f"{name!r} has Python objects such as {one!r} ({type(one).__name__}); give numbers "
+                "as they are, with .astype(float), or text, with .astype(str)"
+            )
 
 
 def _as_float(store: Store, array: xr.DataArray) -> xr.DataArray:

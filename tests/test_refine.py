@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import textwrap
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ import sweepkit as sk
 from sweepkit.analysis import UnanswerableError
 from sweepkit.analysis.table import table
 from sweepkit.status import Status
+from tests.clock import Clock
 from tests.conftest import EXHAUSTIVE, Start
 from tests.test_kills import HARNESS
 
@@ -86,9 +86,9 @@ def test_suggested_points_are_run_read_and_weighed(path: str) -> None:
     assert (table["status"] == "done").all()
 
 
-def test_a_request_ends_a_refinement_and_the_same_call_goes_on(path: str) -> None:
+def test_a_request_ends_a_refinement_and_the_same_call_goes_on(path: str, clock: Clock) -> None:
     def slow(a: float, b: float, seed: int) -> dict[str, Any]:
-        time.sleep(0.01)
+        clock.pass_by(0.01)
         return ball(a, b, seed)
 
     later = sk.Sweep(slow, sweep().grid, requirements=["far > 0.27"], version="1")

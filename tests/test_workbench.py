@@ -204,6 +204,7 @@ def test_a_derived_output_of_a_reordered_store_lies_at_its_coordinates(store: st
         ("z", "q * 2", "q"),
         ("z", lambda ds: ds["y"].isel(a=[0]), "a"),
         ("z", lambda ds: 1.0, "float"),
+        ("z", lambda ds: ds["y"].astype(object), "Python objects such as"),
     ],
 )
 def test_a_derived_output_that_does_not_fit_is_refused(
