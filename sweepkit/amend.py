@@ -69,7 +69,10 @@ def damage(store: Store) -> list[Damage]:
         way = "; the next sk.run restores it" if store.restorable(name) else ", to be put back"
         restored.append(Damage(name, (), 0, f"all of it{way}", reason))
     rerun = [one for one in found if not _derived(store.layout, one.variable)]
-    boxes = [[[part.start, part.stop] for part in one.box] for one in rerun]
+    boxes = [
+        {"variable": one.variable, "box": [[part.start, part.stop] for part in one.box]}
+        for one in rerun
+    ]
     with suppress(OSError, UnreachableError):
         store.set_memo(DAMAGED, json.dumps(boxes) if boxes else None)
     return restored + found
@@ -82,15 +85,12 @@ def restore(store: Store) -> int:
     pending; other chunks that are there and damaged are known from :func:`damage`, which reads
     them.
     """
-    noted: list[Box] = []
-    with suppress(ValueError):
-        boxes = json.loads(store.memo(DAMAGED) or "[]")
-        noted = [tuple(slice(*part) for part in box) for box in boxes]
+    noted = _noted(store)
     layout = store.layout
     count = 0
     for block in range(layout.n_blocks):
         box = layout.box(block)
-        hit = [one for one in noted if _overlap(one, box) is not None]
+        hit = [one for one in noted if _overlap(one[1], box) is not None]
         readable = not _status_lost(store, box)
         try:
             status = store.read("status", box)
@@ -102,22 +102,15 @@ def restore(store: Store) -> int:
             readable = False
             status = np.zeros([part.stop - part.start for part in box], dtype=np.int8)
         missing = list(_damaged_in(store, block, status, thorough=False))
-        hit += [one.box for one in missing if not _derived(layout, one.variable)]
+        hit += [(m.variable, m.box) for m in missing if not _derived(layout, m.variable)]
         before = int((status != Status.PENDING).sum())
-        for one in hit:
-            shared = _overlap(one, box)
-            if shared is not None:
-                inner = tuple(
-                    slice(s.start - b.start, s.stop - b.start)
-                    for s, b in zip(shared, box, strict=True)
-                )
-                status[inner] = Status.PENDING
+        emptied = _set_back(store, box, status, hit)
         lost = before - int((status != Status.PENDING).sum())
         if lost or not readable:
             store.write("status", box, status)
-        for lone in missing:
-            if _derived(layout, lone.variable):
-                _write_nothing(store, layout.variables[lone.variable], lone.box)
+        emptied += [(m.variable, m.box) for m in missing if _derived(layout, m.variable)]
+        for name, chunk in emptied:
+            _write_nothing(store, layout.variables[name], chunk)
         if hit and not status.any():
             store.write("attempts", box, np.zeros(status.shape, dtype=np.int16))
         elif not readable:  # they may be damaged likewise
@@ -125,6 +118,59 @@ def restore(store: Store) -> int:
         count += lost
     store.set_memo(DAMAGED, None)
     return count
+
+
+def _noted(store: Store) -> list[tuple[str, Box]]:
+    """Variables and boxes that were found damaged, as noted beside the store."""
+    noted: list[tuple[str, Box]] = []
+    with suppress(ValueError):
+        for one in json.loads(store.memo(DAMAGED) or "[]"):
+            # A list is an older note, without the variable: all runs in it are run again.
+            name, box = (one["variable"], one["box"]) if isinstance(one, dict) else ("status", one)
+            noted.append((name, tuple(slice(*part) for part in box)))
+    return noted
+
+
+def _set_back(
+    store: Store, box: Box, status: NDArray[np.int8], hit: list[tuple[str, Box]]
+) -> list[tuple[str, Box]]:
+    """Set runs of a block that lost a value back to pending; returns chunks to be emptied.
+
+    Other runs in the same chunk that have no value of that variable are kept (such as the done
+    ones of a lost ``error``); their chunk is emptied, so that it can be read when values join it.
+    """
+    ended = status.copy()
+    emptied = []
+    for name, chunk in hit:
+        shared = _overlap(chunk, box)
+        if shared is None:
+            continue
+        inner = tuple(
+            slice(s.start - b.start, s.stop - b.start) for s, b in zip(shared, box, strict=True)
+        )
+        needed = _needed(store, name, box, ended)[inner]
+        if name == "status" or (needed == _ran(ended)[inner]).all():
+            status[inner] = Status.PENDING
+        else:
+            status[inner][needed] = Status.PENDING
+            emptied.append((name, shared))
+    return emptied
+
+
+def _ran(status: NDArray[np.int8]) -> NDArray[np.bool_]:
+    ran: NDArray[np.bool_] = (status != Status.PENDING) & (status != Status.SKIPPED)
+    return ran
+
+
+def _needed(store: Store, name: str, box: Box, status: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Which runs of a block have a value of a variable, as their statuses say."""
+    if name == "error":
+        badly: NDArray[np.bool_] = np.isin(status, ENDED_BADLY)
+        return badly
+    if name == "log":
+        logged: NDArray[np.bool_] = _quiet_read(store, "log_size", box) > 0
+        return _ran(status) & logged
+    return _ran(status) if name in RESERVED else status == Status.DONE
 
 
 def _derived(layout: Layout, name: str) -> bool:
@@ -179,22 +225,15 @@ def _damaged_in(
     """Chunks of one block that are missing, or that cannot be decoded if looked at thoroughly."""
     layout = store.layout
     box = layout.box(block)
-    ran = (status != Status.PENDING) & (status != Status.SKIPPED)
-    if not ran.any():
+    if not _ran(status).any():
         return
-    done = status == Status.DONE
     unreadable: set[str] = set()
     for variable in _scalars_first(layout):
         if variable.name == "status" or 0 in variable.shape:  # arrays of no size have no chunks
             continue
-        if variable.name == "error":
-            needed = np.isin(status, ENDED_BADLY)
-        elif variable.name == "log":
-            if "log_size" in unreadable:
-                continue
-            needed = ran & (_quiet_read(store, "log_size", box) > 0)
-        else:
-            needed = ran if variable.name in RESERVED else done
+        if variable.name == "log" and "log_size" in unreadable:
+            continue
+        needed = _needed(store, variable.name, box, status)
         for chunk in _chunks(layout, variable, box):
             inner = tuple(
                 slice(c.start - b.start, c.stop - b.start) for c, b in zip(chunk, box, strict=True)

@@ -73,8 +73,9 @@ def open(
         or a store object of ``zarr.storage``.
     mask : bool
         Hide what unfinished runs hold: floats become NaN, datetimes NaT, text "", and integers
-        and bools arrive as float64 whatever the progress (integers beyond 2**53 keep their dtype,
-        which their attributes say). Without, stored values come as they are, fill values included.
+        and bools arrive as float64 whatever the progress. Only an output with integers beyond 2**53
+        keeps its integer dtype: in it, runs without a result read 0, which its attribute ``note``
+        says, so look at ``status``. Without, stored values come as they are, fill values included.
     chunks : optional
         As in ``xarray.open_zarr``: with dask, variables become dask arrays.
     stages : bool
@@ -211,14 +212,16 @@ def _present(path: Where) -> Where:
     return aside if waiting else path
 
 
-def _as_xarray(path: Where) -> xr.Dataset:
+def _as_xarray(path: Where, **options: Any) -> xr.Dataset:
     if isinstance(path, KeyPath):
         from sweepkit.rooted import Rooted
 
         there = Rooted(path.store, path.key)
-        keyed: xr.Dataset = xr.open_zarr(there, chunks=None, consolidated=True, zarr_format=3)
+        keyed: xr.Dataset = xr.open_zarr(
+            there, chunks=None, consolidated=True, zarr_format=3, **options
+        )
         return keyed
-    opened: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True)
+    opened: xr.Dataset = xr.open_zarr(path, chunks=None, consolidated=True, **options)
     return opened
 
 
@@ -238,12 +241,31 @@ def _opened(path: Where) -> tuple[Place, xr.Dataset]:
             if stamp(root_path) != seen:
                 continue
             raise DamagedError(
-                f"{path} cannot be read: {fault}; sk.verify({str(path)!r}) names what is damaged, "
+                f"{path} cannot be opened{_of_which(path)}: {fault}; "
+                f"sk.verify({str(path)!r}) names what is damaged, "
                 "and the next sk.run restores or runs just that again"
             ) from fault
         if stamp(root_path) == seen:
             return Place(path, metadata, seen), found
     raise OutdatedError(f"{path} is being changed again and again; open it later")
+
+
+def _of_which(path: Where) -> str:
+    """Which datetimes cannot be decoded: opening reads the first and the last of each variable."""
+    try:
+        raw = _as_xarray(path, decode_times=False)
+    except FAULTS:
+        return ""
+    bad = []
+    for name, one in raw.variables.items():
+        if " since " not in str(one.attrs.get("units", "")):
+            continue
+        try:
+            for end in (0, -1):
+                np.asarray(one[(end,) * one.ndim].values)
+        except FAULTS:
+            bad.append(repr(str(name)))
+    return f", as variable {', '.join(bad)} is damaged in its first or last run" if bad else ""
 
 
 def read_root(path: Where) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Stored:
         Raises
         ------
         DamagedError
-            If they cannot be decoded; names the variable and what to do.
+            If they cannot be decoded; names the variable, the runs and what to do.
         OutdatedError
             If the store was made anew since it was opened.
         """
@@ -135,8 +135,11 @@ class Stored:
             values = np.asarray(self.variable[box].values)
         except FAULTS as fault:
             self.place.check(self.name)
+            runs = self._positions(box)
+            told = f" in some of the runs at positions {runs} on disk" if runs else ""
             raise DamagedError(
-                f"{self.place.path}: variable {self.name!r} is damaged ({fault}); {self.way_on()}"
+                f"{self.place.path}: variable {self.name!r} is damaged{told} ({fault}); "
+                f"{self.way_on()}"
             ) from fault
         self.place.check(self.name)
         return values
@@ -202,14 +205,18 @@ class Stored:
                 self.place.check(self.name)
                 raise self.lost(index, own)
 
-    def lost(self, index: Index, own: Index = ()) -> DamagedError:
-        """The error for a chunk that is gone though runs that ended are in it."""
-        runs = ", ".join(
+    def _positions(self, box: Box) -> str:
+        """A box of runs in words."""
+        return ", ".join(
             f"{dim} {part.start}"
             if part.stop - part.start == 1
             else f"{dim} {part.start} to {part.stop - 1}"
-            for dim, part in zip(self.run_dims, self.chunk_box(index), strict=True)
+            for dim, part in zip(self.run_dims, box, strict=False)
         )
+
+    def lost(self, index: Index, own: Index = ()) -> DamagedError:
+        """The error for a chunk that is gone though runs that ended are in it."""
+        runs = self._positions(self.chunk_box(index))
         return DamagedError(
             f"{self.place.path}: a chunk of variable {self.name!r} is missing, "
             f"{self.chunk((*index, *own))}, with values of runs that ended, at positions {runs} "

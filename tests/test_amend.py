@@ -82,6 +82,49 @@ def test_what_is_noted_is_undone_once(store: str) -> None:
     assert (status.isel(a=slice(0, 2)) == Status.DONE).all()
 
 
+@pytest.mark.parametrize("how", ["unlink", "truncate"])
+@pytest.mark.parametrize("name", ["error", "log", "y"])
+def test_just_the_runs_that_lost_a_value_are_run_again(store: str, name: str, how: str) -> None:
+    fill(store, range(2, 6))  # a=4 raises: in one chunk two runs have an error and log, two a y
+    before = sk.runs(sk.open(store)).drop(columns=["duration", "attempts"])
+    chunk = Path(store, name, "c", "1", "0")
+    if how == "unlink":
+        chunk.unlink()
+    else:
+        os.truncate(chunk, chunk.stat().st_size // 2)
+    (found,) = damage(ZarrStore(store))
+    assert (found.variable, found.runs) == (name, 2)
+    assert restore(opened(store)) == 2
+    ds = fill(store, range(2, 6))
+    again = {5} if name == "y" else {4}
+    attempts = ds["attempts"].max("b").to_series().to_dict()
+    assert {a for a, n in attempts.items() if n == 2} == again
+    assert sk.runs(ds).drop(columns=["duration", "attempts"]).equals(before)
+    assert damage(ZarrStore(store)) == []
+
+
+def test_a_damaged_value_is_told_with_its_variable_and_runs(store: str) -> None:
+    fill(store)
+    os.truncate(Path(store, "y", "c", "1", "0"), 5)
+    with pytest.raises(sk.StoreError, match=r"'y' is damaged in some of the runs at .*a 2 to 3"):
+        sk.open(store)["y"].isel(a=slice(2, 4)).load()
+
+
+def when(a: int) -> dict[str, Any]:
+    return {"y": a, "t": np.datetime64("2001-01-01", "ns") + a}
+
+
+def test_damage_that_keeps_a_store_from_being_opened_is_told_by_name(store: str) -> None:
+    sweep = sk.Sweep(when, sk.grid(a=range(6)), version="1")
+    sk.run(sweep, store, backend="sequential", progress=False)
+    os.truncate(Path(store, "t", "c", "0"), 5)
+    with pytest.raises(sk.StoreError, match=r"cannot be opened, as variable 't' is damaged"):
+        sk.open(store)
+    assert [one.variable for one in damage(ZarrStore(store))] == ["t"]
+    ds = sk.run(sweep, store, backend="sequential", progress=False)
+    assert (ds["t"] == np.datetime64("2001-01-01", "ns") + ds["a"].values).all()
+
+
 def test_damage_of_a_store_that_was_mended_meanwhile_is_forgotten(store: str) -> None:
     fill(store)
     chunk = Path(store, "y", "c", "1", "0")
@@ -116,9 +159,7 @@ def test_a_function_may_give_an_output_dims_of_its_own(store: str) -> None:
     fill(store)
     ds = sk.derive(store, "square", lambda ds: ds["trace"] ** 2).load()
     done = ds["status"] == Status.DONE
-    np.testing.assert_array_equal(
-        ds["square"].where(done), (ds["trace"] ** 2).where(done)
-    )
+    np.testing.assert_array_equal(ds["square"].where(done), (ds["trace"] ** 2).where(done))
 
 
 @pytest.mark.parametrize("over", ["b", ["a", "b"]])
