@@ -59,7 +59,7 @@ def test_a_running_sweep_is_followed_and_cancelled_while_the_kernel_answers(
 
     lab.output("start").get_by_role("button", name="Cancel", exact=True).click()
     lab.output("start").get_by_role("status").filter(has_text="cancelled").wait_for()
-    kept = int(lab.python("print(int((job.result(120)['status'] == 1).sum()))"))
+    kept = int(lab.python("print(int((job.dataset['status'] == 1).sum()))"))
     assert first < kept < 4800
     page.wait_for_function(f"kept => ({DONE})() === kept", arg=kept)  # to the last run
     explorer.locator(".badge", has_text="in progress").wait_for()
