@@ -78,7 +78,6 @@ class Engine:
         self._worker: threading.Thread | None = None
         self._from_browser = False
         self._closed = threading.Event()
-        self._seen = marks(self.source.path) if self.source.path else ()
         self._follower: threading.Thread | None = None
         self.state.param.watch(self._changed, [*STATE_NAMES, "limits", "theme"])
 
@@ -438,8 +437,7 @@ class Engine:
 
     def refresh(self) -> bool:
         """Read the store again if it has changed; whether runs are still to come."""
-        seen = marks(self.source.path)
-        if seen == self._seen:
+        if marks(self.source.path) == self.source.seen:
             return bool((self.source.base == PENDING).any())
         try:
             new = source(self.source.path, self.requirements)
@@ -447,7 +445,7 @@ class Engine:
             log.debug("the store cannot be read just now", exc_info=True)
             return True
         with self._lock:
-            old, self._seen = self.source, seen
+            old = self.source
             levers = zip(new.levers, old.levers, strict=True)
             self.source = replace(new, levers=tuple(on_the_stops_of(a, b) for a, b in levers))
             self._quietly({"filters": remapped(old, new, self.state.filters)})

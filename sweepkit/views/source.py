@@ -75,6 +75,8 @@ class Source:
     levers : tuple of Lever
     base : array of int8, shape (runs,)
         Outcome of each run before it is judged: what is done has passed.
+    seen : tuple
+        What `marks` said of the store before it was read.
     """
 
     ds: xr.Dataset
@@ -84,6 +86,7 @@ class Source:
     parameters: tuple[Coded, ...]
     levers: tuple[Lever, ...]
     base: NDArray[np.int8]
+    seen: tuple[Any, ...] = ()
 
     def __getitem__(self, name: str) -> Coded:
         for p in self.parameters:
@@ -173,8 +176,10 @@ def source(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Sour
         their volumes.
     """
     path: Where = ""
+    seen: tuple[Any, ...] = ()
     if not isinstance(data, xr.Dataset):
         path = store_of(data)
+        seen = marks(path)  # before: what is written while it is read is looked for again
         data = reading.open(path)
     ds = _with_parameters(data)
     asked = requirements is not None or bool(declared(ds).get("requirements"))
@@ -203,6 +208,7 @@ def source(data: xr.Dataset | Given | Filling, requirements: Any = None) -> Sour
         parameters=tuple(p.coarser(BINS) for p in plain.parameters),
         levers=levers,
         base=base,
+        seen=seen,
     )
     return replace(made, table=judged(made, [one.declared for one in levers]))
 

@@ -302,6 +302,29 @@ def test_a_job_is_followed_from_its_first_run_on(tmp_path: Path) -> None:
         Engine(3)  # type: ignore[arg-type]
 
 
+def test_what_is_written_while_the_store_is_read_is_seen_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "s.zarr"
+    grid = sk.grid(a=range(4))
+    sweep = sk.Sweep(lambda a: float(a), grid, version="1")
+    sk.run(sweep, store, backend="sequential", progress=False)
+    opened = sk.open(store).load()
+    more = sk.Sweep(lambda a: float(a), sk.grid(a=range(6)), version="1")
+
+    def late(path: Any) -> xr.Dataset:
+        monkeypatch.undo()
+        sk.run(more, store, backend="sequential", progress=False)
+        return opened
+
+    monkeypatch.setattr("sweepkit.views.source.reading.open", late)
+    engine = Engine(str(store))
+    assert engine._answer("overview", {})["progress"]["total"] == 4
+    engine.refresh()
+    assert engine._answer("overview", {})["progress"]["total"] == 6
+    engine.close()
+
+
 def drawn() -> xr.Dataset:
     """Two drawn parameters and a category; runs of one category error."""
     rng = np.random.default_rng(1)
