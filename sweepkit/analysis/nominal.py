@@ -67,7 +67,8 @@ def code_of(p: Coded, value: Any) -> int:
     """
     if p.ordered:
         numbers = p.numbers
-        at = int(np.argmin(np.abs(numbers - as_number(value, p))))
+        away = np.abs(numbers - as_number(value, p))
+        at = int(np.argmin(np.where(np.isnan(away), np.inf, away)))
         if numbers[at] == as_number(value, p):
             return at
     elif value in p.values.tolist():

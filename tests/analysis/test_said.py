@@ -97,3 +97,11 @@ def test_messages_show_numbers_and_times_as_one_writes_them():
     box = analysis.safe_box(timed, {"t": np.datetime64("2020-01-02")})
     assert str(box.loc["t", "below"]) == "1 days 00:00:00"
     assert "microseconds" not in box.to_string()
+
+
+def test_a_nominal_point_is_found_on_an_axis_with_nan() -> None:
+    a, b = np.array([1.0, 3.0, 8.0, np.nan]), np.arange(4.0)
+    fails = (np.nan_to_num(a)[:, None] + b > 9).astype(float)
+    ds = xr.Dataset({"failed": (("a", "b"), fails)}, coords={"a": a, "b": b})
+    box = sk.safe_box(ds, {"a": 3.0, "b": 1.0}, failed="failed")
+    assert box.loc["a", ["low", "high"]].tolist() == [1.0, 3.0]
