@@ -277,7 +277,9 @@ class Intake:
             row = min(errors)
             point = self._point(int(batch.runs[row]))
             self.course.ending = RunError(
-                f"the run at {point} ended with {errors[row]}\n{logs.get(row, '')}"
+                f"the run at {point} ended with {errors[row]}\n{logs.get(row, '')}\n"
+                f"what is done is kept in {str(self.store.path)!r}; rerun= tries this run again, "
+                "and sk.replay raises here what it raised"
             )
         else:
             self.course.ending = self._too_many()

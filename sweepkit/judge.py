@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +171,9 @@ def told_too_many(
     top = ", ".join(f"{kind} ({n})" for kind, n in tally.errors.most_common(3))
     if not kept:
         return TooManyErrorsError(
-            f"{count} of {tally.settled} runs of this session did not succeed, {allows}: {top}"
+            f"{count} of {tally.settled} runs of this session did not succeed, {allows}: {top}; "
+            "what is done is kept: mend the cause and run it again with "
+            f"rerun={_listed(_unsuccessful(tally.counts))}, or allow more"
         )
     earlier = sum(kept.values())
     settled = tally.settled + sum(before.values())
@@ -196,10 +198,14 @@ def past_errors(before: Mapping[int, int]) -> RunError | None:
 
 def _way_on(kept: Mapping[str, int]) -> str:
     """How runs of earlier sessions that did not succeed are tried again."""
-    words = ", ".join(f'"{word}"' for word in kept)
     counts = ", ".join(f"{n} {word}" for word, n in kept.items())
-    listed = words if len(kept) == 1 else f"[{words}]"
-    return f"run those of earlier sessions ({counts}) again with rerun={listed}"
+    return f"run those of earlier sessions ({counts}) again with rerun={_listed(kept)}"
+
+
+def _listed(statuses: Iterable[str]) -> str:
+    """Words of statuses as one types them: one, or a list."""
+    quoted = [f'"{word}"' for word in statuses]
+    return quoted[0] if len(quoted) == 1 else f"[{', '.join(quoted)}]"
 
 
 def _unsuccessful(before: Mapping[int, int]) -> dict[str, int]:

@@ -332,7 +332,8 @@ def test_too_many_errors_are_counted_as_they_are_stored(store: str, retry: int) 
     assert stored >= 20
     assert str(caught.value) == (
         f"{stored} of {stored} runs of this session did not succeed, more than max_errors=0.1 "
-        f"allows: ValueError ({stored})"
+        f"allows: ValueError ({stored}); what is done is kept: mend the cause and run it again "
+        'with rerun="error", or allow more'
     )
 
 
