@@ -232,6 +232,7 @@ def test_a_cluster_that_is_made_is_held_for_the_job_and_released(tmp_path: Path)
     assert_gone(before)
 
 
+@pytest.mark.slow
 def test_a_pause_gives_back_the_workers_of_a_cluster_that_is_held(tmp_path: Path) -> None:
     made: list[Any] = []
 
@@ -347,6 +348,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_lost_ends_the_call_and_the_next_one_goes_on(
     start: Start, tmp_path: Path
 ) -> None:

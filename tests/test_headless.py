@@ -82,6 +82,7 @@ def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_notebook_is_interrupted_and_goes_on_when_it_is_run_again(notebook: Path) -> None:
     folder = notebook.parent
     words = ("--store", "a.zarr", "-p", "scale=2.5", "-p", 'stuck="go"')

@@ -611,6 +611,7 @@ def killed(tmp_path: Path, finish: Callable[..., str], names: list[str], wanted:
     assert all(one["tried"] == min(wanted, one["changes"]) for one in said)
 
 
+@pytest.mark.slow
 def test_a_kill_at_some_changes_of_the_file_system_loses_nothing(
     tmp_path: Path, finish: Callable[..., str]
 ) -> None:

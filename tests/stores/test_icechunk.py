@@ -110,6 +110,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow
 def test_a_kill_loses_nothing_that_was_committed(place: str, start: Start, tmp_path: Path) -> None:
     def done() -> set[int]:
         try:

@@ -65,6 +65,7 @@ def test_a_sweep_runs_grows_and_is_the_same_as_in_a_folder(bucket: Bucket, store
     assert not [key for key in keys if "rewrite" in key]
 
 
+@pytest.mark.slow
 def test_plan_start_derive_refine_replay_and_export(bucket: Bucket, tmp_path: Any) -> None:
     options = bucket.options
     plan = sk.plan(sweep(), bucket.url, pilot=2, storage_options=options, **QUIET)
@@ -135,6 +136,7 @@ def test_a_value_that_widens_a_column_replaces_the_store(bucket: Bucket) -> None
     assert not [key for key in bucket.listed() if "rewrite" in key]
 
 
+@pytest.mark.slow
 def test_a_swap_that_was_cut_off_is_read_from_where_it_waits_and_finished(bucket: Bucket) -> None:
     run(bucket)
     for key in bucket.listed("runs/a.zarr/"):
@@ -412,6 +414,7 @@ def test_credentials_that_are_refused_are_told(serve: Serve) -> None:
     allow(endpoint, b"inf")
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_goes_down_costs_nothing_that_counted(serve: Serve) -> None:
     server = serve()
     host, port = server.get_host_and_port()
