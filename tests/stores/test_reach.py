@@ -86,7 +86,12 @@ def kept(kind: str, module: Any, request: pytest.FixtureRequest) -> Kept:
     return Kept(place, options)
 
 
-@pytest.mark.parametrize("kind", ["bucket", "zip", "icechunk", "memory", "object"])
+BUCKET = pytest.param("bucket", marks=pytest.mark.slow)
+SLOWER = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("zip", "icechunk")]
+"""Kinds that are tried with the rest in the long forms."""
+
+
+@pytest.mark.parametrize("kind", [BUCKET, "zip", "icechunk", "memory", "object"])
 def test_it_is_explored_reported_exported_and_traced(
     kind: str, module: Any, request: pytest.FixtureRequest
 ) -> None:
@@ -107,10 +112,6 @@ def shell(*words: object) -> str:
     done = CliRunner().invoke(main, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     return done.output
-
-
-SLOWER = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("zip", "icechunk")]
-"""Kinds that are tried with the rest in the long forms."""
 
 
 @pytest.mark.parametrize("kind", ["bucket", *SLOWER])
@@ -167,9 +168,7 @@ def test_a_version_is_read_from_a_shell(module: Any) -> None:
         assert (done.exit_code, said in done.output) == (1, True), done.output
 
 
-@pytest.mark.parametrize(
-    "kind", ["object", *SLOWER, pytest.param("bucket", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["object", *SLOWER, BUCKET])
 def test_what_is_no_folder_is_shared_as_one(
     kind: str, module: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
