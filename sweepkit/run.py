@@ -295,7 +295,7 @@ class Session:
                 time.sleep(WAIT_SECONDS)
                 self._tell()
                 self._account("queued")
-            self.course.held(self.executor.workers)
+            self.course.held(0 if self.course.waiting else self.executor.workers)
             self._account("running", at_once=True)
             self._enter("held")
             try:
