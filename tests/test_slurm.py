@@ -148,12 +148,12 @@ def test_a_drained_queue_is_waited_for_unmetered_and_a_sweep_gives_the_same_bits
 def test_jobs_killed_by_their_walltime_are_asked_for_again_and_the_sweep_goes_on(
     queue: Slurm, tmp_path: Path
 ) -> None:
-    sweep = sk.Sweep(slow, sk.grid(a=range(750)))  # 75 s of work under a walltime of 60 s
+    sweep = sk.Sweep(slow, sk.grid(a=range(1000)))  # 100 s; walltime is 60, looked at every 30
     watch = Watch(lambda _: False, lambda: None)
     slow_queue = executor(queue, walltime="00:01:00")
     ds = sk.run(sweep, tmp_path / "s.zarr", executor=slow_queue, progress=watch)
     assert (ds["status"] == 1).all()
-    assert ds["result"].values.tolist() == [float(a) for a in range(750)]
+    assert ds["result"].values.tolist() == [float(a) for a in range(1000)]
     assert ds["attempts"].values.max() <= 2
     assert watch.states.count("queued") >= 2, watch.states  # while the next job was awaited
     logs = [one.read_text() for one in (queue.folder / "logs").glob("*.err")]
