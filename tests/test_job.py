@@ -140,7 +140,7 @@ def test_it_is_paused_and_its_workers_are_let_go_and_resumed(store: str) -> None
     job.pause()
     told.wait(lambda now: now.state == "paused")
     told.wait(lambda _: not workers())
-    told.wait(lambda now: now.state == "paused")  # it has seen that they are gone
+    soon(lambda: job.session.course.meter._workers == 0)  # it has seen that they are gone
     still, held = job.progress.finished, job.session.course.meter.core_seconds
     assert still < 120
     told.wait(lambda _: done(job.dataset) == still)  # all of it is on disk
