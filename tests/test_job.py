@@ -189,7 +189,7 @@ def workers() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
-            if "popen_loky" in " ".join(one.cmdline()):
+            if "sweepkit.worker" in one.cmdline():
                 found.append(one)
     return found
 
