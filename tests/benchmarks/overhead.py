@@ -33,6 +33,12 @@ def eight(a: float, b: float) -> dict[str, float]:
     return {"o0": x, "o1": x, "o2": x, "o3": x, "o4": x, "o5": x, "o6": x, "o7": x}
 
 
+def eight_apart(a: float, b: float) -> tuple[float, ...]:
+    """The same for a peer that takes outputs by position."""
+    x = a + b
+    return x, x, x, x, x, x, x, x
+
+
 def eight_random(a: float, b: float, rng: Any) -> dict[str, float]:
     """The same, handed a random generator that it does not use."""
     x = a + b
@@ -136,12 +142,8 @@ def pipefunc(
     a_axis, b_axis = _axes(runs)
     names = ("y",) if whole or kind == "one" else tuple(f"o{i}" for i in range(8))
 
-    def simulator(a: float, b: float) -> Any:
-        result = SIMULATORS[kind](a, b)
-        return result if whole else tuple(result.values()) if len(names) > 1 else result["o0"]
-
     mapped = PipeFunc(
-        simulator,
+        SIMULATORS[kind] if len(names) == 1 else eight_apart,
         output_name=names if len(names) > 1 else names[0],
         mapspec=f"a[i], b[j] -> {', '.join(f'{name}[i, j]' for name in names)}",
     )
