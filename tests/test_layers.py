@@ -54,6 +54,7 @@ RUNNING = {
     "bytecode",
     "capture",
     "casts",
+    "codes",
     "columns",
     "command",
     "commandline",
