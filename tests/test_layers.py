@@ -159,6 +159,7 @@ FRONT = {
     "launch",
     "notebook",
     "options",
+    "outgoing",
     "planning",
     "pins",
     "proxy",
@@ -220,6 +221,8 @@ SHARED = {
     "executors": {"dispatch"},
     "views": {
         "answers",
+        "asked",
+        "axis",
         "bundle",
         "captions",
         "columns",
@@ -269,7 +272,7 @@ LATER = {"annotationlib"}
 FOREIGN = {
     "IPython": {"views"},
     "PIL": {"views"},
-    "click": {"cli", "launch", "shell"},
+    "click": {"cli", "launch", "outgoing", "shell"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
     "google_crc32c": {"parcels"},

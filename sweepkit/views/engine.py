@@ -21,7 +21,7 @@ from sweepkit.analysis.table import Table
 from sweepkit.places import Given
 from sweepkit.root import UnreachableError
 from sweepkit.views import captions, deeper, figures
-from sweepkit.views.figures import Asked
+from sweepkit.views.asked import Asked
 from sweepkit.views.levers import on_the_stops_of, with_stop
 from sweepkit.views.record import record
 from sweepkit.views.selection import check_axes, checked, code_of, mask_of, remapped

@@ -8,9 +8,9 @@ from typing import Any
 
 from sweepkit.html import escape
 from sweepkit.views import captions, deeper, figures
+from sweepkit.views.asked import Asked
 from sweepkit.views.bundle import STATIC, joined
 from sweepkit.views.columns import BUDGET, Columns, columns
-from sweepkit.views.figures import Asked
 from sweepkit.views.findings import Findings
 from sweepkit.views.prose import sections
 from sweepkit.views.wording import shortened
