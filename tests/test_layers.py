@@ -221,6 +221,7 @@ SHARED = {
     "executors": {"dispatch"},
     "views": {
         "answers",
+        "asides",
         "asked",
         "axis",
         "bundle",

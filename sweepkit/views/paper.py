@@ -19,10 +19,12 @@ __all__ = ["page"]
 
 MODULES = (
     "draw.js",
+    "moved.js",
     "app.js",
     "chips.js",
     "requirements.js",
     "cells.js",
+    "choices.js",
     "map.js",
     "held.js",
     "pairs.js",
@@ -30,6 +32,7 @@ MODULES = (
     "distribution.js",
     "regions.js",
     "counting.js",
+    "answers.js",
     "report.js",
 )
 MAX_FIGURES = 6
