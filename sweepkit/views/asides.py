@@ -49,12 +49,13 @@ class Asides:
             self._wake.notify_all()
 
     def _work(self) -> None:
-        while not self._closed:
+        while True:
             with self._wake:
-                while not self._waiting:
-                    if self._closed or not self._wake.wait(timeout=IDLE_SECONDS):
-                        self._worker = None
-                        return
+                # What is asked in the moment that the time is up is seen here, and not lost.
+                asked = self._wake.wait_for(lambda: self._waiting or self._closed, IDLE_SECONDS)
+                if self._closed or not asked:
+                    self._worker = None
+                    return
                 part = next(iter(self._waiting))
                 message = self._waiting.pop(part)
             self.answer(part, message)
