@@ -31,7 +31,7 @@ _HOMES = {
     "Request": "request",
     "RunError": "judge",
     "SetupError": "setup",
-    "StaleCodeError": "resume",
+    "StaleCodeError": "codes",
     "Status": "status",
     "StoreBusyError": "protocols",
     "StoreError": "root",
@@ -159,6 +159,7 @@ if TYPE_CHECKING:
     from sweepkit.analysis import suggest as suggest
     from sweepkit.analysis import volumes as volumes
     from sweepkit.artefacts import artefacts as artefacts
+    from sweepkit.codes import StaleCodeError as StaleCodeError
     from sweepkit.command import Command as Command
     from sweepkit.command import CommandError as CommandError
     from sweepkit.commandline import command as command
@@ -202,7 +203,6 @@ if TYPE_CHECKING:
     from sweepkit.requirements import requirement as requirement
     from sweepkit.resume import DifferentSweepError as DifferentSweepError
     from sweepkit.resume import NearMissError as NearMissError
-    from sweepkit.resume import StaleCodeError as StaleCodeError
     from sweepkit.root import StoreError as StoreError
     from sweepkit.sampling import latin_hypercube as latin_hypercube
     from sweepkit.sampling import sobol as sobol

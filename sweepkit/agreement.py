@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.codes import StaleCodeError
 from sweepkit.identity import Identity, changes
 from sweepkit.inputs import described
 from sweepkit.request import Request
-from sweepkit.resume import StaleCodeError
 from sweepkit.sweep import Sweep
 
 __all__ = ["check_agreement", "check_code", "decoded", "exact_array"]

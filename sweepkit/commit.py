@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from sweepkit.files import loads, read_bytes, replace_file
+from sweepkit.files import loads, read_bytes, remove_tree, replace_file
+from sweepkit.format1 import ATTRIBUTE, FORMAT, Layout, layout_json
 from sweepkit.places import KeyPath, Place, Where
 from sweepkit.root import (
     STAGES,
@@ -20,10 +23,38 @@ from sweepkit.root import (
     side_folder,
 )
 
-__all__ = ["composed", "is_group", "mend_root", "own_arrays", "read_root", "token_of"]
+__all__ = [
+    "attributes_of",
+    "composed",
+    "is_group",
+    "is_own_copy",
+    "listed_stages",
+    "make_stages",
+    "mend_arrays",
+    "mend_root",
+    "own_arrays",
+    "read_root",
+    "refuse_dangling",
+    "refuse_foreign",
+    "stage_arrays",
+    "stage_numbers",
+    "token_of",
+]
 
 TOKEN = "sweepkit_token"
 """Word of the consolidated metadata that tells a root made anew from the one it replaces."""
+
+
+def attributes_of(declaration: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """Attributes of a root that holds a declaration and a layout."""
+    attributes: dict[str, Any] = {
+        "sweepkit_format": FORMAT,
+        ATTRIBUTE: json.dumps({**declaration, **layout_json(layout)}),
+    }
+    shared = [p["name"] for p in declaration["parameters"] if p["dims"] != [p["name"]]]
+    if shared:  # any reader then knows them for coordinates, as CF says it
+        attributes["coordinates"] = " ".join(shared)
+    return attributes
 
 
 def composed(
@@ -51,6 +82,22 @@ def _said(root: Place, names: list[str]) -> list[Any]:
         found = root.store.read_all([one.key for one in paths if isinstance(one, KeyPath)])
         return [json.loads(content or b"") for content in found]
     return [json.loads(one.read_text()) for one in paths]
+
+
+def stage_numbers(root: Place, kept: Place) -> list[int]:
+    """Numbers of a store's stages, as they are on disk."""
+    found = {one.parent for one in (root / STAGES).glob("*/zarr.json")}
+    copies = (kept / STAGES).glob("*/root.json")  # of which one may have lost its root
+    found |= {root / STAGES / one.parent.name for one in copies}
+    return sorted(int(one.name) for one in found if one.name.isdigit() and one.is_dir())
+
+
+def make_stages(group: Place) -> None:
+    """Make the group that stages are in."""
+    group.mkdir(exist_ok=True)
+    if not (group / "zarr.json").exists():
+        said = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+        replace_file(group / "zarr.json", json.dumps(said))
 
 
 def listed_stages(root: Place, kept: Place, numbers: Iterable[int]) -> dict[str, Any]:
@@ -107,10 +154,63 @@ def mend_root(root: Place, kept: Place) -> None:
             replace_file(path, copy.decode())
 
 
+def mend_arrays(root: Place, said: Mapping[str, Any]) -> None:
+    """Make a store's own arrays those that its root says: what was not committed is undone."""
+    committed = said["consolidated_metadata"]["metadata"]
+    for path in root.glob("*/zarr.json"):
+        if path.parent.name not in committed and not is_group(path.parent):
+            remove_tree(path.parent)
+    for name, metadata in own_arrays(said).items():
+        path = root / name / "zarr.json"
+        if loads(path) != metadata:
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, json.dumps(metadata))
+
+
+def refuse_dangling(root: Place) -> None:
+    """See that the path of a store is no link to what is gone.
+
+    Raises
+    ------
+    StoreError
+        If it is.
+    """
+    if isinstance(root, Path) and root.is_symlink() and not root.exists():
+        raise StoreError(
+            f"{root} is a link to {os.readlink(root)}, which is not there; remove the link or "
+            "choose another path"
+        )
+
+
+def refuse_foreign(root: Place, kept: Place) -> None:
+    """See that nothing but a store may be where one without a root is to be made.
+
+    Raises
+    ------
+    StoreError
+        If something else is there.
+    """
+    if not root.exists():
+        return
+    held = sorted(one.name for one in root.iterdir()) if root.is_dir() else [root.name]
+    foreign = [name for name in held if name != kept.name]
+    if foreign:
+        raise StoreError(
+            f"{root} exists and is no sweep (it holds {', '.join(foreign[:3])}); "
+            "choose another path"
+        )
+
+
 def own_arrays(root: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata of a store's own arrays, without those of its stages."""
     listed = root["consolidated_metadata"]["metadata"]
     return {n: m for n, m in listed.items() if m.get("node_type") != "group" and "/" not in n}
+
+
+def stage_arrays(root: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata of the stages' groups and arrays, as a root lists them."""
+    listed = root["consolidated_metadata"]["metadata"]
+    return {name: said for name, said in listed.items() if "/" in name}
 
 
 def token_of(path: Place) -> str:
@@ -124,3 +224,8 @@ def is_group(path: Place) -> bool:
     """Whether a Zarr group is there."""
     root = loads(path / "zarr.json")
     return isinstance(root, dict) and root.get("node_type") == "group"
+
+
+def is_own_copy(root: Place, kept: Place) -> bool:
+    """Whether the copy of a root is that of the one that is there now."""
+    return bool(loads(kept / "root.json") == loads(root / "zarr.json"))

@@ -39,7 +39,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweepkit.files import read_bytes, remove_tree
+from sweepkit.files import remove_tree
+from sweepkit.holding import begun, busy, holder_of
 from sweepkit.places import KeyPath
 from sweepkit.protocols import StoreBusyError, StoreError, UnwritableError
 from sweepkit.root import UnreachableError
@@ -100,14 +101,8 @@ def leased(root: KeyPath, beside: KeyPath) -> Iterator[None]:
         signs.join()
         with suppress(StoreError, OSError):  # then it ends by its silence
             lease.give_back()
-            if not _anything(root, beside):
+            if not begun(root, beside):
                 remove_tree(beside)
-
-
-def _anything(root: KeyPath, beside: KeyPath) -> bool:
-    """Whether a sweep was stored, or is about to be."""
-    kept = any((beside / name).is_file() for name in ("root.json", "rewrite-ready"))
-    return kept or b"sweepkit_format" in (read_bytes(root / "zarr.json") or b"")
 
 
 @dataclass
@@ -280,11 +275,7 @@ def _process(pid: int) -> dict[str, str]:
 
 
 def _busy(root: KeyPath, said: dict[str, Any]) -> str:
-    by = "another process"
-    if {"pid", "host", "since"} <= set(said):
-        by = f"process {said['pid']} on {said['host']}, since {said['since']}"
     return (
-        f"{root} is being written by {by}; wait for it, stop it, or use another path (reading it "
-        f"with sk.open is fine). If it was killed, wait: after {SILENCE:.0f} s without a sign of "
-        "life it is taken over"
+        f"{busy(root, holder_of(said))}. If it was killed, wait: after {SILENCE:.0f} s without a "
+        "sign of life it is taken over"
     )

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import filelock
 
-from sweepkit.files import read_bytes, replace_file
+from sweepkit.files import replace_file
+from sweepkit.holding import begun, busy, holder_of
 from sweepkit.protocols import Holder, StoreBusyError, UnwritableError
 
 __all__ = ["held"]
@@ -37,7 +38,7 @@ def held(root: Path, beside: Path) -> Iterator[None]:
         lock = filelock.FileLock(beside / "lock", timeout=0)
         lock.acquire()
     except filelock.Timeout:
-        raise StoreBusyError(_busy(root, beside)) from None
+        raise StoreBusyError(busy(root, _holder(beside))) from None
     except OSError as fault:
         _take_away(made)
         raise UnwritableError(
@@ -55,7 +56,7 @@ def held(root: Path, beside: Path) -> Iterator[None]:
         yield
     finally:
         # Who waits for the lock sees that its file is gone: while it is held it may be removed.
-        if made and not _anything(root, beside):
+        if made and not begun(root, beside):
             shutil.rmtree(beside, ignore_errors=True)
             _take_away(made)
         lock.release()
@@ -74,21 +75,8 @@ def _take_away(made: list[Path]) -> None:
                 one.rmdir()
 
 
-def _anything(root: Path, beside: Path) -> bool:
-    """Whether a sweep was stored, or is about to be."""
-    told = read_bytes(root / "zarr.json") or b""
-    kept = any((beside / name).exists() for name in ("root.json", "rewrite-ready"))
-    return kept or b"sweepkit_format" in told
-
-
-def _busy(root: Path, beside: Path) -> str:
+def _holder(beside: Path) -> Holder | None:
     try:
-        said = json.loads((beside / "holder.json").read_text())
-        who = Holder(said["pid"], said["host"], said["since"])
-        by = f"process {who.pid} on {who.host}, since {who.since}"
-    except (OSError, ValueError, KeyError):
-        by = "another process"
-    return (
-        f"{root} is being written by {by}; wait for it, stop it, or use another path "
-        "(reading it with sk.open is fine)"
-    )
+        return holder_of(json.loads((beside / "holder.json").read_text()))
+    except (OSError, ValueError):
+        return None

@@ -12,6 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.amend import restore
+from sweepkit.codes import (
+    StaleCodeError,
+    changed_objects,
+    code_number,
+    object_identities,
+    stale_codes,
+)
 from sweepkit.format1 import Layout, was_from_json
 from sweepkit.grid import Grid
 from sweepkit.identity import Identity
@@ -20,15 +27,10 @@ from sweepkit.plan import Placement, random_order
 from sweepkit.protocols import Store, StoreError
 from sweepkit.resume import (
     Match,
-    StaleCodeError,
-    changed_objects,
-    code_number,
     declared_order,
     match,
     neutral_parameters,
-    object_identities,
     settled_values,
-    stale_codes,
     was_to_json,
 )
 from sweepkit.rewrite import rejoin

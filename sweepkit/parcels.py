@@ -11,8 +11,8 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.format1 import is_big
+from sweepkit.format1 import Variable, is_big
+from sweepkit.places import Place
 
 __all__ = [
     "Depot",
@@ -28,13 +29,18 @@ __all__ = [
     "Outbox",
     "Parcel",
     "ParcelError",
+    "clear_parcels",
     "deliver",
+    "depot_beside",
     "folder_depot",
     "unpacked",
 ]
 
 MARKER = "depot"
 """File by which a worker knows that the folder it sees is the driver's."""
+
+PARCELS = "parcels"
+"""Folder beside a store that workers put big values into."""
 
 LEVEL = 1
 """Of the compression, as of other chunks."""
@@ -263,3 +269,19 @@ def folder_depot(folder: Path, guards: Mapping[str, int]) -> Iterator[FolderDepo
         yield FolderDepot(str(folder), token, dict(guards))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def depot_beside(
+    beside: Place, variables: Iterable[Variable]
+) -> AbstractContextManager[FolderDepot | None]:
+    """A depot in the folder beside a store; None where that has no path, or the disk is full."""
+    if not isinstance(beside, Path):
+        return nullcontext()
+    guards = {one.name: one.guards for one in variables if one.guards}
+    return folder_depot(beside / PARCELS, guards)
+
+
+def clear_parcels(beside: Place) -> None:
+    """Remove what workers of a killed session have left: nobody has a receipt for it."""
+    if isinstance(beside, Path):
+        shutil.rmtree(beside / PARCELS, ignore_errors=True)

@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.codes import StaleCodeError, stale_codes
 from sweepkit.flat import check_names
 from sweepkit.format1 import Layout, was_from_json
 from sweepkit.grid import REPLICATE, Grid, axis_keys
 from sweepkit.outputs import Output
 from sweepkit.parameters import Parameter
 from sweepkit.protocols import Executor, StoreError
-from sweepkit.resume import (
-    StaleCodeError,
-    match,
-    neutral_parameters,
-    settled_values,
-    stale_codes,
-    was_to_json,
-)
+from sweepkit.resume import match, neutral_parameters, settled_values, was_to_json
 from sweepkit.rewrite import copied
 from sweepkit.run import Session
 from sweepkit.settings import Settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from sweepkit.canonical import canonical, near_misses
 from sweepkit.grid import REPLICATE, Grid
-from sweepkit.identity import Identity, changes, identify
 from sweepkit.parameters import Parameter
 from sweepkit.sweep import Sweep
 
@@ -20,9 +18,11 @@ __all__ = [
     "DifferentSweepError",
     "Match",
     "NearMissError",
-    "StaleCodeError",
+    "declared_order",
     "match",
-    "stale_codes",
+    "neutral_parameters",
+    "settled_values",
+    "was_to_json",
 ]
 
 
@@ -32,10 +32,6 @@ class DifferentSweepError(ValueError):
 
 class NearMissError(ValueError):
     """A value differs from a stored one by rounding alone."""
-
-
-class StaleCodeError(RuntimeError):
-    """Finished runs were made by code that has changed since; nothing is deleted."""
 
 
 @dataclass(frozen=True)
@@ -361,59 +357,6 @@ def settled_values(
                 "joined, and seeds rest on that; leave it out"
             )
     return {**given, **told}
-
-
-def stale_codes(codes: Sequence[Mapping[str, Any]], now: Identity) -> list[tuple[int, list[str]]]:
-    """Numbers of the stored code versions that differ from the code now, and what changed.
-
-    Versions whose runs were kept beside those of the code now are not told again; those kept
-    beside another version's are.
-    """
-    said = []
-    for number, stored in enumerate(codes):
-        if now.digest in (stored.get("accepted") or ()):
-            continue
-        told = changes(Identity.from_json(stored["identity"]), now)
-        if told:
-            said.append((number, told))
-    return said
-
-
-def object_identities(grid: Grid) -> dict[str, dict[str, Any]]:
-    """Identity of the object behind each label, as plain data, by parameter and label."""
-    return {
-        one.name: {
-            label: identify(partial(_handed, thing)).to_json()
-            for label, thing in zip(one.values.tolist(), one.objects, strict=True)
-        }
-        for one in grid.parameters
-        if one.objects is not None
-    }
-
-
-def _handed(thing: object) -> None:
-    """Stands for whatever is given an object, so that the object has an identity."""
-
-
-def changed_objects(
-    stored: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]
-) -> list[tuple[str, str]]:
-    """Parameters and labels that stand for another object than when their runs were made."""
-    return [
-        (name, label)
-        for name, labels in now.items()
-        for label, said in labels.items()
-        if label in stored.get(name, {})
-        and changes(Identity.from_json(stored[name][label]), Identity.from_json(said))
-    ]
-
-
-def code_number(codes: Sequence[Mapping[str, Any]], now: Identity) -> int | None:
-    """Number of the stored code version that is the code now; None if it is new."""
-    for number, stored in enumerate(codes):
-        if not changes(Identity.from_json(stored["identity"]), now):
-            return number
-    return None
 
 
 def declared_order(found: Match, declaration: Mapping[str, Any]) -> dict[str, Any]:

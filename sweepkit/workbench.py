@@ -11,6 +11,7 @@ from sweepkit import options as options_of
 from sweepkit import reading
 from sweepkit.amend import add_derived, damage
 from sweepkit.analysis import Suggestion
+from sweepkit.codes import changed_objects, object_identities
 from sweepkit.format1 import was_from_json
 from sweepkit.grid import Grid
 from sweepkit.identity import Identity, changes
@@ -20,7 +21,6 @@ from sweepkit.places import Given, where
 from sweepkit.protocols import StoreError
 from sweepkit.refine import refine as run_stages
 from sweepkit.replay import Replay, rerun
-from sweepkit.resume import changed_objects, object_identities
 from sweepkit.root import STAGES
 from sweepkit.run import Session
 from sweepkit.simulator import simulator_name

@@ -16,9 +16,10 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit.evaluate import Task
 from sweepkit.format1 import KEEPING, Layout, Variable
-from sweepkit.protocols import Batch, Executor, Outcome, StoreBusyError
+from sweepkit.protocols import Batch, Executor, Outcome, Store, StoreBusyError
 from sweepkit.simulator import uses_global_random
 from sweepkit.status import Status
+from sweepkit.targets import target as target_of
 
 # --- simulators, at module level so that any process can find them -----------------------------
 
@@ -254,7 +255,18 @@ class ExecutorContract:
 
 
 class StoreContract:
-    """For classes with fixtures ``target``, a store, and ``other``, another on the same path."""
+    """For classes with a fixture ``place``, where a store may be.
+
+    Or with fixtures of their own: ``target``, a store, and ``other``, another on the same path.
+    """
+
+    @pytest.fixture
+    def target(self, place: Any) -> Store:
+        return target_of(place)
+
+    @pytest.fixture
+    def other(self, place: Any) -> Store:
+        return target_of(place)
 
     layout = Layout(
         {"a": 5, "b": 3},

@@ -15,49 +15,19 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-import joblib
 import numpy as np
 import psutil
 import pytest
-from joblib.externals.loky import get_reusable_executor
 
 import sweepkit as sk
 from sweepkit.fleet import Fleet, WorkerStartError, pickled
 from sweepkit.protocols import Batch
 from sweepkit.status import Status
 from tests.contracts import task_of
-from tests.waiting import LIMIT, Leap, hang, until
+from tests.plain import counts, kill_self, overdue, run, workers
+from tests.waiting import LIMIT, hang, until
 
 Start = Callable[..., "Popen[str]"]
-
-
-def run(function: Callable[..., Any], store: str, n: int, **options: Any) -> Any:
-    sweep = sk.Sweep(function, sk.grid(i=range(n)), version="1")
-    options = {"n_jobs": 2, "backend": "loky", "progress": False, **options}
-    return sk.run(sweep, store, **options).load()
-
-
-def workers() -> list[psutil.Process]:
-    """The worker processes of sweeps of this process."""
-    found = []
-    for one in psutil.Process().children():
-        try:
-            if "sweepkit.worker" in one.cmdline():
-                found.append(one)
-        except psutil.NoSuchProcess:
-            pass
-    return found
-
-
-def overdue(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A mark for runs that hang, by which they are overdue at once."""
-    mark = folder / "hangs"
-    monkeypatch.setattr("sweepkit.fleet.perf_counter", Leap(mark))
-    return mark
-
-
-def counts(ds: Any) -> dict[str, int]:
-    return {Status(s).word: n for s, n in Counter(ds["status"].values.astype(int)).items()}
 
 
 # --- who gets what ---
@@ -72,157 +42,6 @@ def test_no_run_waits_for_a_worker_that_is_still_starting() -> None:
             assert all(member.ready or not member.inflight for member in fleet._members)
             done += 0 if outcome is None else len(outcome.batch)
         assert done == 4
-
-
-# --- time limits -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("backend", ["threading", "sequential"])
-def test_a_time_limit_is_refused_where_a_run_cannot_be_killed(
-    tmp_path: Path, store: str, backend: str
-) -> None:
-    ledger = tmp_path / "ledger"
-
-    def f(i: int) -> float:
-        ledger.touch()
-        return 0.0
-
-    with pytest.raises(ValueError, match=f"needs worker processes.*'{backend}'.*backend='loky'"):
-        run(f, store, 3, backend=backend, timeout=1)
-    assert not ledger.exists()
-    assert not Path(store).exists()
-
-
-def test_a_time_limit_may_follow_from_the_mean_time(
-    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["sweepkit.run"], "LEAST_LIMIT", LIMIT)
-    mark = overdue(tmp_path, monkeypatch)
-
-    def f(i: int) -> float:
-        if i == 7:
-            hang(mark)
-        return float(i)
-
-    ds = run(f, store, 20, timeout="20x", n_jobs=1)
-    assert counts(ds) == {"done": 19, "timeout": 1}
-    assert str(ds["error"].sel(i=7).values) == "the run took more than its time limit of 120 s"
-    assert sk.open(store, mask=False)["duration"].sel(i=7) > LIMIT
-
-
-def test_runs_within_their_time_limit_are_left_alone(store: str) -> None:
-    def f(i: int) -> float:
-        time.sleep(0.3)
-        return float(i)
-
-    ds = run(f, store, 6, timeout=5)
-    assert counts(ds) == {"done": 6}
-
-
-@pytest.mark.parametrize("how", ["becomes another program", "closes what is not its own"])
-def test_a_run_that_cuts_its_worker_off_is_ended_too(
-    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    mark = overdue(tmp_path, monkeypatch)
-
-    def f(i: int) -> float:
-        if i == 3:
-            if how == "becomes another program":
-                Path(f"{mark}.part").write_text(str(os.getpid()))
-                os.replace(f"{mark}.part", mark)
-                os.execvp("sleep", ["sleep", "600"])
-            os.closerange(3, 2000)
-            hang(mark)
-        return float(i)
-
-    ds = run(f, store, 6, timeout=LIMIT, n_jobs=1)
-    assert counts(ds) == {"done": 5, "timeout": 1}
-    assert int(ds["status"].sel(i=3)) == Status.TIMEOUT
-
-
-def test_a_result_that_hangs_when_it_is_read_is_its_own_runs(
-    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = overdue(tmp_path, monkeypatch)
-
-    class Endless:
-        def __array__(self, *_: Any, **__: Any) -> Any:
-            hang(mark)
-
-    def f(i: int) -> Any:
-        return {"y": Endless() if i == 3 else float(i)}
-
-    ds = run(f, store, 6, timeout=LIMIT, n_jobs=1)
-    assert counts(ds) == {"done": 5, "timeout": 1}
-    assert int(ds["status"].sel(i=3)) == Status.TIMEOUT
-
-
-@pytest.mark.parametrize("moment", ["read", "freed"])
-def test_a_result_that_kills_its_worker_convicts_its_own_run(store: str, moment: str) -> None:
-    class Deadly:
-        def __array__(self, *_: Any, **__: Any) -> Any:
-            if moment == "read":
-                os._exit(5)
-            return np.float64(1.0).__array__()
-
-        def __del__(self) -> None:
-            if moment == "freed":
-                os._exit(5)
-
-    def f(i: int) -> Any:
-        return {"y": Deadly() if i == 777 else float(i)}
-
-    # A declared one is read as it comes and let go, another at the end of the batch.
-    outputs = {"y": sk.output(dtype="float64")} if moment == "freed" else {}
-    sweep = sk.Sweep(f, sk.grid(i=range(1000)), outputs=outputs, version="1")
-    ds = sk.run(sweep, store, n_jobs=1, backend="loky", progress=False)
-    assert counts(ds) == {"done": 999, "crashed": 1}
-    assert int(ds["status"].sel(i=777)) == Status.CRASHED
-    assert int(ds["attempts"].sel(i=777)) == 1
-
-
-def test_a_run_that_hung_may_be_tried_again(
-    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = overdue(tmp_path, monkeypatch)
-
-    def f(i: int) -> float:
-        if i == 3 and not mark.exists():
-            hang(mark)
-        return float(i)
-
-    ds = run(f, store, 5, timeout=LIMIT, retry={"timeout": 1}, n_jobs=1)
-    assert counts(ds) == {"done": 5}
-    assert ds["attempts"].values.tolist() == [1, 1, 1, 2, 1]
-    assert str(ds["error"].sel(i=3).values) == ""
-
-
-def endless(i: int) -> float:
-    time.sleep(600)
-    return float(i)
-
-
-def test_a_factor_of_the_mean_time_has_a_bound_before_any_run_is_done(
-    store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["sweepkit.run"], "FIRST_LIMIT", 0.3)
-    ds = run(endless, store, 2, timeout="20x")
-    assert counts(ds) == {"timeout": 2}
-    assert (ds["error"] == "the run took more than its time limit of 0.3 s").all()
-
-
-def test_runs_that_fail_at_once_teach_no_time_limit(
-    store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["sweepkit.run"], "LEAST_LIMIT", 0.01)
-
-    def f(i: int) -> float:
-        if i != 3:
-            raise ValueError
-        time.sleep(0.5)
-        return float(i)
-
-    assert counts(run(f, store, 6, timeout="3x", n_jobs=1)) == {"done": 1, "error": 5}
 
 
 # --- what comes while runs go on ---------------------------------------------------------------
@@ -335,134 +154,6 @@ def test_too_many_errors_are_counted_as_they_are_stored(store: str, retry: int) 
         f"allows: ValueError ({stored}); what is done is kept: mend the cause and run it again "
         'with rerun="error", or allow more'
     )
-
-
-# --- deaths ----------------------------------------------------------------------------------
-
-
-def test_a_worker_killed_from_outside_costs_no_run(store: str, tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger"
-    ledger.touch()
-    killed: list[int] = []
-
-    def interrupted() -> set[int]:
-        """Runs that were on when their worker was killed, and have not ended since."""
-        lines = [line.split() for line in ledger.read_text().splitlines()]
-        ended = {(int(pid), int(i)) for word, pid, i in lines if word == "end"}
-        begun = {(int(pid), int(i)) for word, pid, i in lines if word == "begin"}
-        return {i for pid, i in begun - ended if pid in killed} - {i for _, i in ended}
-
-    def kill(progress: sk.Progress) -> None:
-        # A run that is on at two deaths is held to be their cause.
-        there = workers()
-        if len(killed) < 4 and progress.finished > 2 * len(killed) and not interrupted():
-            victim = there[len(killed) % len(there)]
-            killed.append(victim.pid)
-            victim.kill()
-
-    def f(i: int) -> float:
-        with open(ledger, "a") as file:
-            file.write(f"begin {os.getpid()} {i}\n")
-        time.sleep(0.06)
-        with open(ledger, "a") as file:
-            file.write(f"end {os.getpid()} {i}\n")
-        return float(i)
-
-    ds = run(f, store, 60, progress=kill)
-    assert len(killed) == 4
-    assert counts(ds) == {"done": 60}
-    assert (ds["error"] == "").all()
-    assert ds["result"].values.tolist() == list(map(float, range(60)))
-
-
-def killers(n: int, every: int, kill: Callable[[], None]) -> Callable[[int], float]:
-    def f(i: int) -> float:
-        if i % every == every // 2:
-            kill()
-        end = time.perf_counter() + 0.001
-        while time.perf_counter() < end:
-            pass
-        return float(i)
-
-    return f
-
-
-def kill_self() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def exit_3() -> None:
-    os._exit(3)
-
-
-def test_a_sweep_of_nothing_but_killers_ends(store: str) -> None:
-    ds = run(killers(12, 1, exit_3), store, 12)
-    assert counts(ds) == {"crashed": 12}
-    assert (ds["error"] == "the worker died with exit code 3").all()
-
-
-@pytest.mark.slow
-def test_200_killers_in_a_row_end(store: str) -> None:
-    ds = run(killers(200, 1, kill_self), store, 200)
-    assert counts(ds) == {"crashed": 200}
-    assert (ds["error"] != "").all()
-
-
-@pytest.mark.slow
-def test_20_killers_among_10_000_runs_cost_little(tmp_path: Path) -> None:
-    """Seconds are told, and what is begun again is bounded: none of it depends on the machine."""
-    began = time.monotonic()
-    ds = run(killers(10_000, 20_000, kill_self), str(tmp_path / "clean.zarr"), 10_000)
-    clean = time.monotonic() - began
-    assert counts(ds) == {"done": 10_000}
-    began = time.monotonic()
-    ds = run(killers(10_000, 500, kill_self), str(tmp_path / "deadly.zarr"), 10_000)
-    deadly = time.monotonic() - began
-    print(f"10,000 runs of 1 ms: clean {clean:.1f} s, with 20 killers {deadly:.1f} s")
-    assert counts(ds) == {"done": 9_980, "crashed": 20}
-    assert int(ds["attempts"].sum()) < 2 * 10_000
-
-
-def test_a_run_that_crashed_may_be_tried_again(tmp_path: Path, store: str) -> None:
-    def f(i: int) -> float:
-        mark = tmp_path / f"{i}"
-        if i % 2 and not mark.exists():
-            mark.touch()
-            os._exit(1)
-        return float(i)
-
-    ds = run(f, store, 6, retry={"crashed": 1})
-    assert counts(ds) == {"done": 6}
-    assert ds["attempts"].values.tolist() == [1, 2, 1, 2, 1, 2]
-
-
-def test_deaths_leave_the_users_own_joblib_alone(store: str) -> None:
-    before = set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(8)))
-
-    def f(i: int) -> float:
-        if i == 3:
-            os._exit(1)
-        return float(i)
-
-    ds = run(f, store, 8)
-    assert counts(ds) == {"done": 7, "crashed": 1}
-    after = set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(8)))
-    get_reusable_executor().shutdown(wait=True)
-    assert before & after
-
-
-def test_a_sweep_in_a_thread_survives_a_killer(store: str) -> None:
-    found: list[Any] = []
-
-    def f(i: int) -> float:
-        if i == 3:
-            os._exit(1)
-        return float(i)
-
-    thread = threading.Thread(target=lambda: found.append(run(f, store, 8)))
-    thread.start()
-    thread.join(LIMIT)
-    assert counts(found[0]) == {"done": 7, "crashed": 1}
 
 
 # --- workers that cannot start -----------------------------------------------------------------
@@ -659,7 +350,6 @@ def test_an_interrupt_sent_to_a_worker_does_not_reach_runs_and_is_left_to_their_
 ) -> None:
     def f(i: int) -> dict[str, float]:
         import subprocess
-        import sys
 
         os.kill(os.getpid(), signal.SIGINT)
         code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"

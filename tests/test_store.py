@@ -17,19 +17,15 @@ import xarray as xr
 import zarr
 
 import sweepkit as sk
-from sweepkit.stores.zarr import StoreError, ZarrStore
+from sweepkit.protocols import StoreError
 from tests.contracts import StoreContract
 from tests.waiting import LIMIT
 
 
 class TestZarrStore(StoreContract):
     @pytest.fixture
-    def target(self, store: str) -> ZarrStore:
-        return ZarrStore(store)
-
-    @pytest.fixture
-    def other(self, store: str) -> ZarrStore:
-        return ZarrStore(store)
+    def place(self, store: str) -> str:
+        return store
 
 
 def run(sweep: sk.Sweep, path: str, **options: Any) -> xr.Dataset:

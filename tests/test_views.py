@@ -15,7 +15,7 @@ from bokeh.models import GridPlot, Plot
 from PIL import Image
 
 import sweepkit as sk
-from sweepkit.views.drawing import axis_of
+from sweepkit.views.axis import axis_of
 
 hv = pytest.importorskip("holoviews")
 EVIL = "<script>alert(1)</script>"

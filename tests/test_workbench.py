@@ -12,8 +12,9 @@ import xarray as xr
 
 import sweepkit as sk
 from sweepkit.executors.joblib import JoblibExecutor
+from sweepkit.protocols import StoreError
 from sweepkit.status import Progress, Status
-from sweepkit.stores.zarr import StoreError, ZarrStore
+from sweepkit.stores.zarr import ZarrStore
 
 
 def product(a: int, b: float) -> dict[str, Any]:

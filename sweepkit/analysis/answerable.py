@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,7 +13,7 @@ from sweepkit.analysis.coding import Coded
 from sweepkit.analysis.outcomes import FAILED, PASSED, Errors, UnanswerableError
 from sweepkit.analysis.table import Table
 
-__all__ = ["endless", "passed_and_failed", "placed_runs"]
+__all__ = ["endless", "measured_ranges", "passed_and_failed", "placed_runs"]
 
 
 def passed_and_failed(t: Table, errors: Errors = "apart", *, least: int = 1) -> NDArray[np.int8]:
@@ -74,3 +76,24 @@ def placed_runs(t: Table, parameters: Iterable[Coded]) -> None:
             f"{why}, from which no distance is known; leave these out first: "
             f"ds.where(np.isfinite(ds[{name!r}]), drop=True)"
         )
+
+
+def measured_ranges(t: Table, parameters: Iterable[Coded]) -> None:
+    """See that the ends of every parameter are a number apart.
+
+    Raises
+    ------
+    UnanswerableError
+        If they are farther apart than the largest number, so that no step along it is known.
+    """
+    for p in parameters:
+        if p.kind != "number":
+            continue
+        values = t.raw(p.name)
+        low, high = float(values.min()), float(values.max())
+        if not math.isfinite(high - low):
+            raise UnanswerableError(
+                f"{p.name!r} goes from {low:.4g} to {high:.4g}, which is farther than the largest "
+                f"number ({sys.float_info.max:.4g}), so no step along it is known; give it in a "
+                "larger unit"
+            )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Coded",
@@ -21,6 +18,7 @@ __all__ = [
     "MAX_COMPONENTS",
     "N_BINS",
     "as_numbers",
+    "by_name",
     "coded_parameters",
     "combined",
     "components_of",
@@ -113,6 +111,22 @@ class Coded:
         if self.binned:
             return f"{shown(self.lower[code])} to {shown(self.upper[code])}"
         return shown(self.values[code])
+
+
+def by_name(parameters: Iterable[Coded], name: str) -> Coded:
+    """The parameter of a name.
+
+    Raises
+    ------
+    KeyError
+        If there is none; names those there are.
+    """
+    names = []
+    for p in parameters:
+        if p.name == name:
+            return p
+        names.append(p.name)
+    raise KeyError(f"no parameter {name!r}; there are {', '.join(map(repr, names))}")
 
 
 def shown(value: Any) -> str:

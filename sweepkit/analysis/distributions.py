@@ -15,6 +15,7 @@ from sweepkit.analysis.cells import beside, cells, kept
 from sweepkit.analysis.coding import Floats
 from sweepkit.analysis.counts import basis_words, count, finished_prefix
 from sweepkit.analysis.intervals import anytime_interval, check_level, failure_interval
+from sweepkit.analysis.numbers import run_numbers
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PENDING, SKIPPED, Failed, UnanswerableError
 from sweepkit.analysis.reasons import check_shares, reasons, whole_number
 from sweepkit.analysis.table import Table, table
@@ -207,15 +208,7 @@ def distribution(
 def _numbers(t: Table, output: str) -> Floats:
     if output not in t.ds:
         raise ValueError(f"output {output!r} is not a variable of this Dataset")
-    array = t.ds[output]
-    if set(array.dims) != set(t.dims):
-        raise ValueError(
-            f"output {output!r} lies along {array.dims}, the runs along {t.dims}; reduce it to "
-            f"one number per run first, as in ds.assign(peak=ds[{output!r}].max('step'))"
-        )
-    if array.dtype.kind not in "bfiu":
-        raise ValueError(f"output {output!r} is {array.dtype}, not a number")
-    y: Floats = array.transpose(*t.dims).values.reshape(-1).astype(np.float64)
+    y = run_numbers(t, output)
     y[t.outcome > FAILED] = np.nan
     return y
 

@@ -14,6 +14,7 @@ from sweepkit.analysis.additive import Indices, fitted, noise_alone
 from sweepkit.analysis.answerable import passed_and_failed
 from sweepkit.analysis.coding import Coded, Codes, Floats, shown
 from sweepkit.analysis.neighbours import axis_codes
+from sweepkit.analysis.numbers import run_numbers
 from sweepkit.analysis.outcomes import FAILED, PASSED, Errors, Failed, UnanswerableError
 from sweepkit.analysis.table import Table, Weights, table
 from sweepkit.analysis.unrefined import left_out, unrefined
@@ -157,15 +158,7 @@ def _failures(t: Table, errors: Errors) -> Floats:
 def _output(t: Table, of: str) -> Floats:
     if of not in t.ds:
         raise ValueError(f"of={of!r} is neither 'failed' nor a variable of this Dataset")
-    array = t.ds[of]
-    if set(array.dims) != set(t.dims):
-        raise ValueError(
-            f"output {of!r} lies along {array.dims}, the runs along {t.dims}; reduce it to one "
-            f"number per run first, as in ds.assign(peak=ds[{of!r}].max('step'))"
-        )
-    if array.dtype.kind not in "bfiu":
-        raise ValueError(f"output {of!r} is {array.dtype}, which has no variance")
-    y: Floats = array.transpose(*t.dims).values.reshape(-1).astype(np.float64)
+    y = run_numbers(t, of, lacking="which has no variance")
     y[(t.outcome > FAILED) | ~np.isfinite(y)] = np.nan
     known = y[~np.isnan(y)]
     if not len(known):

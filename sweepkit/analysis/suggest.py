@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from sweepkit.analysis.answerable import passed_and_failed, placed_runs
+from sweepkit.analysis.answerable import measured_ranges, passed_and_failed, placed_runs
 from sweepkit.analysis.candidates import (
     Asked,
     Wanted,
@@ -149,7 +149,8 @@ def suggest(
     Raises
     ------
     UnanswerableError
-        If what is known does not tell where: all pass, all fail, nothing has run, no replicates.
+        If what is known does not tell where: all pass, all fail, nothing has run, no replicates,
+        or a parameter's ends are farther apart than the largest number.
     ImportError
         If scikit-learn, which scattered runs need, is not installed.
 
@@ -183,6 +184,7 @@ def suggest(
         raise ValueError(f"goal={goal!r} is none of {', '.join(map(repr, ways))}")
     outcome = t.counted(errors)
     placed_runs(t, own_parameters(t))
+    measured_ranges(t, own_parameters(t))
     asked = Asked(t, outcome, n, explore, np.random.default_rng([seed, 104729]), errors)
     points, method = ways[goal](asked)
     points = _new(t, points)

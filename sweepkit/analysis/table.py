@@ -21,6 +21,7 @@ from sweepkit.analysis.coding import (
     Codes,
     Floats,
     as_numbers,
+    by_name,
     coded_parameters,
     combined,
     components_of,
@@ -203,12 +204,7 @@ class Table:
         return weights
 
     def __getitem__(self, name: str) -> Coded:
-        for p in self.parameters:
-            if p.name == name:
-                return p
-        raise KeyError(
-            f"no parameter {name!r}; there are {', '.join(repr(p.name) for p in self.parameters)}"
-        )
+        return by_name(self.parameters, name)
 
     def counted(self, errors: Errors = "apart") -> NDArray[np.int8]:
         """The outcome of each run with errors apart, or counted as failures."""

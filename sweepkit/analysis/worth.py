@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweepkit.analysis.bases import (
-    CLUSTERS,
-    REPLICATES,
-    SAMPLE,
-)
+from sweepkit.analysis.bases import CLUSTERS, REPLICATES, SAMPLE
 from sweepkit.analysis.coding import Codes, Floats, combined
-from sweepkit.analysis.intervals import (
-    normal_quantile,
-)
-from sweepkit.analysis.outcomes import (
-    FAILED,
-    SKIPPED,
-    declared,
-)
+from sweepkit.analysis.intervals import normal_quantile
+from sweepkit.analysis.outcomes import FAILED, SKIPPED, declared
 from sweepkit.analysis.table import Points, Table, dim_codes, spread
 
 __all__ = ["drawn", "listed", "settled", "worth_of"]
@@ -89,29 +80,40 @@ def worth_of(
     if repeats is None and not by_replicate and t.random and points is None:
         # One run of each point of a random simulator: points are strata of one run.
         repeats = Points(np.arange(t.n), np.arange(t.n))
+    weighed = _Weighed(cell, outcome, n_cells, weight, total, rate_, worth)
     if repeats is not None:
-        several, apart = _fixed_points(repeats, cell, outcome, n_cells, weight, total, rate_, worth)
+        several, apart = _fixed_points(repeats, weighed)
         basis[several] = REPLICATES
         worth = np.where(several, apart, worth)
     if points is not None and (t.points is not None or points[1] < t.n):
-        alike, together = _drawn_points(
-            points, cell, outcome, n_cells, weight, total, rate_, worth, level
-        )
+        alike, together = _drawn_points(points, replace(weighed, plain=worth), level)
         basis[alike] = CLUSTERS
         worth = np.where(alike, together, worth)
     return basis, worth
 
 
-def _fixed_points(
-    repeats: Points,
-    cell: Codes,
-    outcome: NDArray[np.int8],
-    n_cells: int,
-    weight: Floats,
-    total: Floats,
-    rate_: Floats,
-    plain: Floats,
-) -> tuple[NDArray[np.bool_], Floats]:
+@dataclass(frozen=True, eq=False)
+class _Weighed:
+    """Runs by cell, with their weights.
+
+    Attributes
+    ----------
+    cell, outcome, weight : array, shape (runs,)
+    n_cells : int
+    total, rate, plain : array of float, shape (n_cells,)
+        Weight of the known runs, the failure rate, and how many runs of equal weight they are.
+    """
+
+    cell: Codes
+    outcome: NDArray[np.int8]
+    n_cells: int
+    weight: Floats
+    total: Floats
+    rate: Floats
+    plain: Floats
+
+
+def _fixed_points(repeats: Points, runs: _Weighed) -> tuple[NDArray[np.bool_], Floats]:
     """Cells of several points, and how many independent runs the replicates of these are worth.
 
     The points are strata: the variance is that of replicates within points, W. G. Cochran,
@@ -120,12 +122,13 @@ def _fixed_points(
     (f + 1) (n - f + 1) / ((n + 1) (n + 2)), whose expectation is never below it, so that points
     of few replicates do not feign certainty; nor are runs worth less than if they were pooled.
     """
+    cell, outcome, n_cells, rate_ = runs.cell, runs.outcome, runs.n_cells, runs.rate
     n_points = len(repeats.first)
     known = outcome <= FAILED
     of = repeats.of[known]
     n = np.bincount(of, minlength=n_points)
     f = np.bincount(repeats.of[outcome == FAILED], minlength=n_points)
-    mass = np.bincount(of, weights=weight[known], minlength=n_points)
+    mass = np.bincount(of, weights=runs.weight[known], minlength=n_points)
     home = cell[repeats.first]
     declared = np.bincount(repeats.of[outcome != SKIPPED], minlength=n_points) > 0
     several = np.bincount(home[declared & (repeats.first >= 0)], minlength=n_cells) > 1
@@ -133,21 +136,14 @@ def _fixed_points(
     n, f, mass, home = n[seen], f[seen], mass[seen], home[seen]
     scatter = (f + 1) * (n - f + 1) / ((n + 1) * (n + 2))
     with np.errstate(invalid="ignore", divide="ignore"):
-        variance = np.bincount(home, weights=mass**2 * scatter / n, minlength=n_cells) / total**2
-        worth = np.fmax(plain, rate_ * (1 - rate_) / variance)
+        summed = np.bincount(home, weights=mass**2 * scatter / n, minlength=n_cells)
+        variance = summed / runs.total**2
+        worth = np.fmax(runs.plain, rate_ * (1 - rate_) / variance)
     return several, np.nan_to_num(worth)
 
 
 def _drawn_points(
-    points: tuple[NDArray[np.int64], int],
-    cell: Codes,
-    outcome: NDArray[np.int8],
-    n_cells: int,
-    weight: Floats,
-    total: Floats,
-    rate_: Floats,
-    plain: Floats,
-    level: float,
+    points: tuple[NDArray[np.int64], int], runs: _Weighed, level: float
 ) -> tuple[NDArray[np.bool_], Floats]:
     """Cells of several drawn points with several runs each, and what these runs are worth.
 
@@ -159,6 +155,7 @@ def _drawn_points(
     """
     from scipy.special import stdtrit
 
+    cell, outcome, n_cells, rate_ = runs.cell, runs.outcome, runs.n_cells, runs.rate
     of, n_points = points
     there = np.flatnonzero(outcome != SKIPPED)
     both, _ = pd.factorize(cell[there] * np.int64(n_points) + of[there])
@@ -171,14 +168,14 @@ def _drawn_points(
 
     known = outcome[there] <= FAILED
     fails = outcome[there] == FAILED
-    w = weight[there]
+    w = runs.weight[there]
     mass = np.bincount(both[known], weights=w[known], minlength=n_both)
     failing = np.bincount(both[fails], weights=w[fails], minlength=n_both)
     m = np.bincount(home[mass > 0], minlength=n_cells).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         residual = np.nan_to_num(failing - rate_[home] * mass)
         between = np.bincount(home, weights=residual**2, minlength=n_cells)
-        variance = m / (m - 1) * between / total**2
+        variance = m / (m - 1) * between / runs.total**2
         worth = rate_ * (1 - rate_) / variance
         fourth = np.bincount(home, weights=residual**4, minlength=n_cells)
         kurtosis = np.nan_to_num(m * fourth / between**2, nan=1.0)
@@ -187,5 +184,5 @@ def _drawn_points(
         shrink = (normal_quantile(level) / stdtrit(freedom, (1 + level) / 2)) ** 2
         # Points that all agree tell nothing of how runs scatter: each counts once.
         sure = (rate_ == 0) | (rate_ == 1) | (m < 2)
-        worth = np.where(sure, m, np.fmin(worth, plain) * shrink)
+        worth = np.where(sure, m, np.fmin(worth, runs.plain) * shrink)
     return alike, np.nan_to_num(worth)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,49 +18,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.arrays import Arrays, writing
-from sweepkit.axes import RESTORED, keep_axes, mend_axes, way_back
 from sweepkit.commit import (
+    attributes_of,
     composed,
-    is_group,
     listed_stages,
+    make_stages,
+    mend_arrays,
     mend_root,
     own_arrays,
     read_root,
-    token_of,
+    refuse_dangling,
+    refuse_foreign,
+    stage_arrays,
+    stage_numbers,
 )
-from sweepkit.files import (
-    drop_partials,
-    link_tree,
-    loads,
-    move_tree,
-    read_bytes,
-    remove_tree,
-    replace_file,
-    swap,
-)
-from sweepkit.format1 import (
-    ATTRIBUTE,
-    FORMAT,
-    Layout,
-    Variable,
-    axis,
-    coordinate,
-    layout_json,
-    layout_of,
-    stored,
-    stored_name,
-)
+from sweepkit.coordinates import Coordinates
+from sweepkit.files import drop_partials, loads, remove_tree, replace_file
+from sweepkit.format1 import ATTRIBUTE, Layout, Variable, axis, layout_of
 from sweepkit.ground import Folder
+from sweepkit.growth import added, grown, make_arrays, make_variable, noted, relabelled
+from sweepkit.memos import keep_memo, memo_names, read_memo, stage_memo
 from sweepkit.parameters import Parameter
-from sweepkit.parcels import FolderDepot, Parcel, deliver, folder_depot, unpacked
+from sweepkit.parcels import (
+    FolderDepot,
+    Parcel,
+    clear_parcels,
+    deliver,
+    depot_beside,
+    unpacked,
+)
 from sweepkit.places import KeyPath, Where, place
-from sweepkit.protocols import Ground, StoreError
+from sweepkit.protocols import Ground
 from sweepkit.root import CHECKSUM, STAGES, side_folder
+from sweepkit.swap import Swap
 
 __all__ = ["STAGES", "ZarrStore"]
-
-PARCELS = "parcels"
-"""Folder beside the store that workers put big values into."""
 
 
 class ZarrStore:
@@ -135,44 +126,24 @@ class ZarrStore:
         """
         if self.whole is None:
             with self.ground.hold(self.root, self.beside):
-                self._clear_parcels()
+                clear_parcels(self.beside)
                 yield
         else:  # one lock for all: who writes a stage holds the whole store
             self.beside.mkdir(parents=True, exist_ok=True)
-            self._clear_parcels()
+            clear_parcels(self.beside)
             yield
-
-    def _clear_parcels(self) -> None:
-        """Remove what workers of a killed session have left: nobody has a receipt for it."""
-        if isinstance(self.beside, Path):
-            remove_tree(self.beside / PARCELS, ignore_errors=True)
 
     # --- the layout ---
 
     def exists(self) -> bool:
         """Whether a layout was committed here."""
-        if isinstance(self.root, Path) and self.root.is_symlink() and not self.root.exists():
-            raise StoreError(
-                f"{self.path} is a link to {os.readlink(self.root)}, which is not there; remove "
-                "the link or choose another path"
-            )
+        refuse_dangling(self.root)
         self.ground.look()
         self._finish_swap()
         mend_root(self.root, self.beside)
         if (self.root / "zarr.json").exists():
             return True
-        if self.root.exists():
-            foreign = (
-                sorted(one.name for one in self.root.iterdir())
-                if self.root.is_dir()
-                else [self.root.name]
-            )
-            foreign = [name for name in foreign if name != self.beside.name]
-            if foreign:
-                raise StoreError(
-                    f"{self.path} exists and is no sweep (it holds {', '.join(foreign[:3])}); "
-                    "choose another path"
-                )
+        refuse_foreign(self.root, self.beside)
         return False
 
     def create(
@@ -185,23 +156,12 @@ class ZarrStore:
         self.layout = layout
         remove_tree(self.beside / "axes", ignore_errors=True)  # of a store that is gone
         self.root.mkdir(parents=True, exist_ok=True)
-        for one in parameters:
-            self._make_coordinate(one)
-        for dim, values in layout.coords.items():
-            self.arrays.make_own_axis(dim, values)
-        for variable in layout.variables.values():
-            self.make(variable, layout)
+        make_arrays(self.arrays, layout, parameters)
         self.commit(declaration)
-
-    def _make_coordinate(self, one: Parameter) -> None:
-        chunks = (max(one.size, 256), *one.values.shape[1:])
-        self.arrays.make_axis(coordinate(one), chunks, one.values)
 
     def make(self, variable: Variable, layout: Layout) -> None:
         """Make the array of a variable; readers see it once the layout is committed."""
-        chunk = layout.chunk(variable) + variable.shape
-        shape = layout.shape + variable.shape
-        self.arrays.make(variable, shape, chunk, layout.dims + variable.dims)
+        make_variable(self.arrays, variable, layout)
 
     def commit(
         self,
@@ -216,13 +176,7 @@ class ZarrStore:
         ``token`` tells this root from others.
         """
         if declaration is not None:
-            self.attributes = {
-                "sweepkit_format": FORMAT,
-                ATTRIBUTE: json.dumps({**declaration, **layout_json(self.layout)}),
-            }
-            shared = [p["name"] for p in declaration["parameters"] if p["dims"] != [p["name"]]]
-            if shared:  # any reader then knows them for coordinates, as CF says it
-                self.attributes["coordinates"] = " ".join(shared)
+            self.attributes = attributes_of(declaration, self.layout)
         self.ground.settle()
         text = composed(self.root, self.attributes, self._listed(unlisted), token)
         if self._copied:
@@ -244,10 +198,7 @@ class ZarrStore:
     @property
     def stages(self) -> list[int]:
         """Numbers of the stages: refinements of the sweep, each a store within this one."""
-        found = {one.parent for one in (self.root / STAGES).glob("*/zarr.json")}
-        copies = (self.beside / STAGES).glob("*/root.json")  # of which one may have lost its root
-        found |= {self.root / STAGES / one.parent.name for one in copies}
-        return sorted(int(one.name) for one in found if one.name.isdigit() and one.is_dir())
+        return stage_numbers(self.root, self.beside)
 
     def stage(self, number: int) -> ZarrStore:
         """A stage, to be made by who holds this store if it is not there yet."""
@@ -278,45 +229,26 @@ class ZarrStore:
             with suppress(OSError):
                 replace_file(self.beside / "root.json", json.dumps(root))
         self.attributes = root["attributes"]
-        committed = root["consolidated_metadata"]["metadata"]
-        for path in self.root.glob("*/zarr.json"):
-            if path.parent.name not in committed and not is_group(path.parent):
-                remove_tree(path.parent)
-        own = own_arrays(root)
-        for name, metadata in own.items():
-            path = self.root / name / "zarr.json"
-            if loads(path) != metadata:
-                path.parent.mkdir(exist_ok=True)
-                replace_file(path, json.dumps(metadata))
+        mend_arrays(self.root, root)
         drop_partials(self.root)
-        self.arrays.committed(own)
+        self.arrays.committed(own_arrays(root))
         self.layout = self._committed_layout()
-        changed = self._changed_axes if own_copy else dict
-        mend_axes(self.root, self.beside, self._axes(), self._unreadable_axes, changed)
+        self._coordinates().mend(own_copy)
         self.arrays.forget()
-        listed = {n: said for n, said in committed.items() if "/" in n}
-        if listed != self._listed() or CHECKSUM not in root["consolidated_metadata"]:
+        if stage_arrays(root) != self._listed() or CHECKSUM not in root["consolidated_metadata"]:
             self.commit()  # a stage was made or changed, and its writer killed before it was listed
 
-    def _axes(self) -> list[str]:
-        return [said["name"] for said in self.declaration["parameters"]]
-
-    def _unreadable_axes(self) -> dict[str, str]:
-        return self.arrays.damaged_axes(self._axes(), self.path)
+    def _coordinates(self) -> Coordinates:
+        names = [said["name"] for said in self.declaration["parameters"]]
+        return Coordinates(self.root, self.beside, self.arrays, names)
 
     def damaged_axes(self) -> dict[str, str]:
         """Coordinates that cannot be read or were changed, each with what is wrong with it."""
-        found = self._unreadable_axes()
-        own_copy = loads(self.beside / "root.json") == loads(self.root / "zarr.json")
-        return {**(self._changed_axes() if own_copy else {}), **found}
-
-    def _changed_axes(self) -> dict[str, str]:
-        return self.arrays.changed_axes(self._axes(), self.beside / "axes")
+        return self._coordinates().damaged()
 
     def restorable(self, name: str) -> bool:
         """Whether a coordinate that cannot be read is restored by who opens the store to write."""
-        unreadable = name in self._unreadable_axes()
-        return unreadable and way_back(self.root, self.beside, name) == RESTORED
+        return self._coordinates().restorable(name)
 
     def damaged_metadata(self) -> dict[str, str]:
         """Variables whose metadata are not as committed, each with what is wrong with it."""
@@ -381,10 +313,7 @@ class ZarrStore:
 
     def depot(self) -> AbstractContextManager[FolderDepot | None]:
         """A folder beside the store that workers put big values into; none where it has no path."""
-        if not isinstance(self.beside, Path):
-            return nullcontext()
-        guards = {name: one.guards for name, one in self.layout.variables.items() if one.guards}
-        return folder_depot(self.beside / PARCELS, guards)
+        return depot_beside(self.beside, self.layout.variables.values())
 
     def unpacked(self, parcel: Parcel) -> NDArray[Any]:
         """The value that a worker put into the depot."""
@@ -416,27 +345,18 @@ class ZarrStore:
 
     def memo(self, name: str) -> str | None:
         """A small text kept beside the sweep, None if there is none or it is damaged."""
-        try:
-            return (self.beside / name).read_text()
-        except (OSError, ValueError):  # it is no text any more, or a zip's checksum disagrees
-            return None
+        return read_memo(self.beside, name)
 
     def set_memo(self, name: str, text: str | None) -> None:
         """Keep a small text beside the sweep, or with None forget it."""
         if self.whole is not None and name.startswith("sessions/"):
-            stem, dot, ending = name.rpartition(".")  # receipts of all stages in one place
-            self.whole.set_memo(f"{stem}-stage-{self.root.name}{dot}{ending}", text)
-            return
-        path = self.beside / name
-        if text is None:
-            path.unlink(missing_ok=True)
+            self.whole.set_memo(stage_memo(name, self.root.name), text)  # all in one place
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, text)
+            keep_memo(self.beside, name, text)
 
     def memos(self, folder: str) -> list[str]:
         """Names of the small texts in a folder beside the sweep, in order."""
-        return sorted(one.name for one in (self.beside / folder).glob("*.json"))
+        return memo_names(self.beside, folder)
 
     def folder(self, name: str) -> str:
         """Path of a folder beside the sweep that workers may write to."""
@@ -450,28 +370,10 @@ class ZarrStore:
         Children first, the root last: a growth that was not committed is undone when the next
         writer opens the store.
         """
-        sizes = dict(self.layout.sizes)
-        for one in parameters:
-            sizes[one.dim] = one.size
-        self.layout = replace(self.layout, sizes=sizes)
         with self._writing("the axes"):
-            for one in parameters:
-                array = self.arrays[one.name]
-                dtype = stored_name(one.values)
-                given = stored(one.values, dtype)
-                wider = np.dtype(object) if dtype == "str" else given.dtype
-                if dtype != "str" and np.dtype(array.dtype) != wider:
-                    self._make_coordinate(one)
-                elif array.shape != one.values.shape:
-                    array.resize(one.values.shape)
-                    array[...] = given
-            for variable in self.layout.variables.values():
-                shape = self.layout.shape + variable.shape
-                if self.arrays[variable.name].shape != shape:
-                    self.arrays[variable.name].resize(shape)
-        self.arrays.forget()
+            self.layout = grown(self.arrays, self.layout, parameters)
         self.commit(declaration)
-        keep_axes(self.root, self.beside, self._axes())
+        self._coordinates().keep()
 
     def add(
         self,
@@ -480,17 +382,8 @@ class ZarrStore:
         declaration: Mapping[str, Any],
     ) -> None:
         """Add variables, filled with nothing, and coordinates along their own dims, and commit."""
-        named = {variable.name: variable for variable in variables}
-        self.layout = replace(
-            self.layout,
-            variables={**self.layout.variables, **named},
-            coords={**coords, **self.layout.coords},
-        )
-        for dim, values in self.layout.coords.items():
-            self.arrays.make_own_axis(dim, values)
         with self._writing("the layout"):
-            for variable in variables:
-                self.make(variable, self.layout)
+            self.layout = added(self.arrays, self.layout, variables, coords)
         self.commit(declaration)
 
     def relabel(
@@ -500,30 +393,12 @@ class ZarrStore:
 
         Readers see them once the layout is committed.
         """
-        variables = dict(self.layout.variables)
-        for name, attrs in outputs.items():
-            if name in variables:
-                old = variables[name]
-                variables[name] = replace(old, attrs={**old.attrs, **attrs})
-        self.layout = replace(self.layout, variables=variables)
-        for one in (
-            *map(coordinate, parameters),
-            *(variables[n] for n in outputs if n in variables),
-        ):
-            path = self.root / one.name / "zarr.json"
-            metadata = json.loads(path.read_text())
-            if metadata["attributes"] != one.stored_attrs:
-                replace_file(path, json.dumps({**metadata, "attributes": one.stored_attrs}))
-                self.arrays.forget(one.name)
+        self.layout = relabelled(self.root, self.arrays, self.layout, parameters, outputs)
 
     def note(self, name: str, attrs: Mapping[str, Any]) -> None:
         """Add attributes to a variable and commit."""
-        variable = self.layout.variables[name]
-        changed = replace(variable, attrs={**variable.attrs, **attrs})
-        variables = {**self.layout.variables, name: changed}
-        self.layout = replace(self.layout, variables=variables)
         with self._writing(f"variable {name!r}"):
-            self.arrays[name].update_attributes(changed.stored_attrs)
+            self.layout = noted(self.arrays, self.layout, name, attrs)
         said = self.declaration
         said.pop("stored", None)
         self.commit(said)
@@ -538,44 +413,37 @@ class ZarrStore:
         opens the store next.
         """
         self.ground.settle()
-        fresh = ZarrStore(self.beside / "rewrite", ground=self.ground)
+        made = Swap(self.root, self.beside)
+        fresh = ZarrStore(made.fresh, ground=self.ground)
         fresh._copied = False  # that of this store is what a swap is checked by
-        remove_tree(fresh.root, ignore_errors=True)
+        made.clear()
         with self._writing("the store"):
             yield fresh
-            if self.whole is None and is_group(self.root / STAGES):
-                link_tree(self.root / STAGES, fresh.root / STAGES)
-            token = secrets.token_hex(8)
+            if self.whole is None:
+                made.link_stages()
+            token = made.new_token()
             fresh.commit(token=token)
-            replace_file(self.beside / "rewrite-ready", token)
+            made.announce(token)
             self._finish_swap()
         self.open()
 
     def _finish_swap(self) -> None:
         """Put what was made anew in this one's place, unless it is there already."""
-        token = read_bytes(self.beside / "rewrite-ready")
-        if token is None:
+        made = Swap(self.root, self.beside)
+        if not made.announced:
             return
-        old, fresh = self.beside / "replaced", self.beside / "rewrite"
-        swapped = token_of(self.root) == token.decode() != ""
-        if fresh.exists() and not swapped:
+        if made.due:
             if self.whole is not None:
                 self._make_room(self.whole)
-            swap(fresh, self.root, old)
+            made.make()
             self.ground.publish("the store made anew")
-        if is_group(old / STAGES) and not (self.root / STAGES).exists():
-            move_tree(old / STAGES, self.root / STAGES)
+        made.keep_stages()
         if self.whole is not None:
             self.whole.commit()
-        (self.beside / "rewrite-ready").unlink()
-        remove_tree(old, ignore_errors=True)
-        remove_tree(fresh, ignore_errors=True)
+        made.end()
 
     def _make_room(self, whole: ZarrStore) -> None:
         """Before a stage takes its place, or another's: what is listed must be as it is listed."""
-        self.root.parent.mkdir(exist_ok=True)
-        group = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-        if not (self.root.parent / "zarr.json").exists():
-            replace_file(self.root.parent / "zarr.json", json.dumps(group))
+        make_stages(self.root.parent)
         if self.root.exists():
             whole.commit(unlisted=self.root.name)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sweepkit.analysis import Regions, UnanswerableError, distribution, regions
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED, PENDING, SKIPPED
-from sweepkit.views.figures import Asked
+from sweepkit.views.asked import Asked
 from sweepkit.views.packing import number, pack, plain, rounded
 from sweepkit.views.record import trace
 from sweepkit.views.selection import islands_of, kind_labels, kinds_of, mask_of

@@ -21,7 +21,8 @@ from sweepkit.analysis.table import Table
 from sweepkit.places import Given
 from sweepkit.root import UnreachableError
 from sweepkit.views import captions, deeper, figures
-from sweepkit.views.figures import Asked
+from sweepkit.views.asides import Asides
+from sweepkit.views.asked import Asked
 from sweepkit.views.levers import on_the_stops_of, with_stop
 from sweepkit.views.record import record
 from sweepkit.views.selection import check_axes, checked, code_of, mask_of, remapped
@@ -73,9 +74,7 @@ class Engine:
         self._lock = threading.RLock()
         self._send: list[Send] = []
         self._judged: tuple[Source, tuple[int, ...], Table] | None = None
-        self._waiting: dict[str, dict[str, Any]] = {}
-        self._wake = threading.Condition()
-        self._worker: threading.Thread | None = None
+        self._slow = Asides(lambda part, message: self._tell(self._reply(part, message)))
         self._from_browser = False
         self._closed = threading.Event()
         self._follower: threading.Thread | None = None
@@ -170,8 +169,7 @@ class Engine:
     def close(self) -> None:
         """Stop following the store, and answer no more."""
         self._closed.set()
-        with self._wake:
-            self._wake.notify_all()
+        self._slow.close()
 
     def first(self) -> dict[str, Any]:
         """Everything a browser needs to begin."""
@@ -207,7 +205,7 @@ class Engine:
                     self._tell(self._reply(part, message))
             slow = [part for part in parts if part not in ("overview", "run")]
         if slow:
-            self._queue(slow, dict(message))
+            self._slow.ask(slow, dict(message))
 
     def _take(self, given: Mapping[str, Any]) -> None:
         """The browser's state becomes ours; Python's watchers hear of it, the browser does not."""
@@ -322,31 +320,6 @@ class Engine:
     def _tell(self, message: dict[str, Any]) -> None:
         for send in list(self._send):
             send(message)
-
-    # --- slower answers ------------------------------------------------------------------------
-
-    def _queue(self, parts: list[str], message: dict[str, Any]) -> None:
-        """Hand parts to the thread that answers the slow ones; the last asker of each wins."""
-        with self._wake:
-            for part in parts:
-                self._waiting[part] = message
-            if self._worker is None or not self._worker.is_alive():
-                self._worker = threading.Thread(
-                    target=self._work, name="sweepkit explorer", daemon=True
-                )
-                self._worker.start()
-            self._wake.notify_all()
-
-    def _work(self) -> None:
-        while not self._closed.is_set():
-            with self._wake:
-                while not self._waiting:
-                    if self._closed.is_set() or not self._wake.wait(timeout=30):
-                        self._worker = None
-                        return
-                part = next(iter(self._waiting))
-                message = self._waiting.pop(part)
-            self._tell(self._reply(part, message))
 
     def _reply(self, part: str, message: Mapping[str, Any]) -> dict[str, Any]:
         """A part as a message; one that cannot be made is a sentence with the reason.

@@ -13,13 +13,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from sweepkit.views.axis import Axis, axis_of
 from sweepkit.views.drawing import (
     ERROR,
     FAIL,
     LINE,
     PASS,
-    Axis,
-    axis_of,
     beside,
     count_text,
     frame,

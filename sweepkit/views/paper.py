@@ -8,9 +8,9 @@ from typing import Any
 
 from sweepkit.html import escape
 from sweepkit.views import captions, deeper, figures
+from sweepkit.views.asked import Asked
 from sweepkit.views.bundle import STATIC, joined
 from sweepkit.views.columns import BUDGET, Columns, columns
-from sweepkit.views.figures import Asked
 from sweepkit.views.findings import Findings
 from sweepkit.views.prose import sections
 from sweepkit.views.wording import shortened
@@ -19,10 +19,12 @@ __all__ = ["page"]
 
 MODULES = (
     "draw.js",
+    "moved.js",
     "app.js",
     "chips.js",
     "requirements.js",
     "cells.js",
+    "choices.js",
     "map.js",
     "held.js",
     "pairs.js",
@@ -30,6 +32,7 @@ MODULES = (
     "distribution.js",
     "regions.js",
     "counting.js",
+    "answers.js",
     "report.js",
 )
 MAX_FIGURES = 6

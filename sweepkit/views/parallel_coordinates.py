@@ -14,17 +14,8 @@ from numpy.typing import NDArray
 from sweepkit.analysis import Table, table
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.verdicts import requirements_of
-from sweepkit.views.drawing import (
-    ERROR,
-    FAIL,
-    LINE,
-    PASS,
-    axis_of,
-    overlaid,
-    ready,
-    value_text,
-    with_units,
-)
+from sweepkit.views.axis import axis_of
+from sweepkit.views.drawing import ERROR, FAIL, LINE, PASS, overlaid, ready, value_text, with_units
 
 __all__ = ["parallel_coordinates"]
 

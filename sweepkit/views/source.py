@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sweepkit import reading
-from sweepkit.analysis.coding import Coded
+from sweepkit.analysis.coding import Coded, by_name
 from sweepkit.analysis.counts import run_weights
 from sweepkit.analysis.outcomes import FAILED, PASSED, SKIPPED, declared, run_dims
 from sweepkit.analysis.table import Table, table
@@ -89,12 +89,7 @@ class Source:
     seen: tuple[Any, ...] = ()
 
     def __getitem__(self, name: str) -> Coded:
-        for p in self.parameters:
-            if p.name == name:
-                return p
-        raise KeyError(
-            f"no parameter {name!r}; there are {', '.join(repr(p.name) for p in self.parameters)}"
-        )
+        return by_name(self.parameters, name)
 
     @cached_property
     def ended(self) -> Bools:

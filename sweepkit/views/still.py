@@ -15,6 +15,7 @@ from sweepkit.analysis.bases import MEANINGS
 from sweepkit.analysis.coding import Coded
 from sweepkit.analysis.outcomes import ERRORED, FAILED, PASSED
 from sweepkit.views import deeper, figures
+from sweepkit.views.asked import Asked
 from sweepkit.views.captions import short_labels
 from sweepkit.views.engine import Engine
 from sweepkit.views.raster import EDGE, INK, Picture, cividis, reads_on
@@ -63,7 +64,7 @@ def _sentence(tally: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: str) -> str:
+def _html(engine: Engine, asked: Asked, overview: dict[str, Any], png: str) -> str:
     source = engine.source
     tally = overview["selected"] or overview["all"]
     escape = html.escape
@@ -103,7 +104,7 @@ def _html(engine: Engine, asked: figures.Asked, overview: dict[str, Any], png: s
     )
 
 
-def _picture(engine: Engine, asked: figures.Asked) -> str:
+def _picture(engine: Engine, asked: Asked) -> str:
     """The map and the strips of the most telling parameters, in colours for light and dark."""
     drawn = Picture(WIDTH, HEIGHT)
     _map(drawn, _cells(engine, asked))
@@ -124,7 +125,7 @@ class _Cells:
     scale: tuple[str, str, str]
 
 
-def _cells(engine: Engine, asked: figures.Asked) -> _Cells:
+def _cells(engine: Engine, asked: Asked) -> _Cells:
     """The cells of the map, over all small multiples."""
     layout = figures.map_cells(asked)
     x, *rest = layout.along[::-1]
@@ -211,7 +212,7 @@ def _titled(p: Coded) -> str:
     return f"{p.name}, {p.units}" if p.units else p.name
 
 
-def _strips(drawn: Picture, asked: figures.Asked) -> None:
+def _strips(drawn: Picture, asked: Asked) -> None:
     found = figures.rates(asked)[:6]
     left = 546 + max((drawn.length(p.name[:LABEL]) for p, _ in found), default=0)
     title = "Held up: pass rate by value, %"

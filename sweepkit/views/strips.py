@@ -18,10 +18,10 @@ from sweepkit.analysis import (
     rate,
     table,
 )
+from sweepkit.views.axis import axis_of
 from sweepkit.views.drawing import (
     FAIL,
     INK,
-    axis_of,
     beside,
     count_text,
     frame,

@@ -235,6 +235,21 @@ def test_what_tells_nothing_is_refused():
         refined_rate(sample([0, 1], a=[0.0, 1.0]))
 
 
+@pytest.mark.parametrize("goal", ["boundary", "rate", "confirm"])
+def test_ends_farther_apart_than_any_number_are_refused_and_nearer_ones_are_not(goal):
+    most, at = np.finfo(np.float64).max, np.linspace(-1, 1, 12)
+    y = np.linspace(0, 1, 12)
+    fails = (at > 0.1)[:, None] & (y > 0.4)[None, :]
+    far = grid(fails, a=at * most, y=y)
+    with pytest.raises(
+        UnanswerableError,
+        match=r"'a' goes from -1\.798e\+308 to 1\.798e\+308, .* give it in a larger unit",
+    ):
+        suggest(far, 6, goal=goal)
+    points = suggest(grid(fails, a=at * most / 2, y=y), 6, goal=goal).points
+    assert (points["a"].abs() <= most / 2).all()
+
+
 def test_absent_scikit_learn_is_named_with_its_extra(monkeypatch):
     import sys
 

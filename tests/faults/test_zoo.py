@@ -25,7 +25,7 @@ import xarray as xr
 
 import sweepkit as sk
 from sweepkit.status import Status
-from tests.faults import zoo
+from tests.faults import acts, zoo
 from tests.faults.zoo import FAULTY, RUNS, Fault
 from tests.waiting import LIMIT, until
 
@@ -97,7 +97,7 @@ def test_a_fault_costs_its_own_run_only(
 ) -> None:
     function = zoo.simulator(fault.act, alone=backend in zoo.HERE)
     sweep = sk.Sweep(function, sk.grid(i=range(RUNS)), version="1")
-    if fault.act is not zoo.is_deaf_to_the_stack_signal:
+    if fault.act is not acts.is_deaf_to_the_stack_signal:
         monkeypatch.setattr("sweepkit.member.STACK_SECONDS", LIMIT)
     with unharmed(tmp_path, monkeypatch):
         before = family()

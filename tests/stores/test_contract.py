@@ -40,27 +40,11 @@ class TestMemory(StoreContract):
     def place(self) -> str:
         return f"memory://{secrets.token_hex(8)}.zarr"
 
-    @pytest.fixture
-    def target(self, place: str) -> ZarrStore:
-        return target_of(place)
-
-    @pytest.fixture
-    def other(self, place: str) -> ZarrStore:
-        return target_of(place)
-
 
 class TestStoreObject(StoreContract):
     @pytest.fixture
     def place(self) -> MemoryStore:
         return MemoryStore()
-
-    @pytest.fixture
-    def target(self, place: MemoryStore) -> ZarrStore:
-        return target_of(place)
-
-    @pytest.fixture
-    def other(self, place: MemoryStore) -> ZarrStore:
-        return target_of(place)
 
     def plain(self, target: Any) -> xr.Dataset:
         opened: xr.Dataset = xr.open_zarr(target.root.store._store)
@@ -71,14 +55,6 @@ class TestIcechunk(StoreContract):
     @pytest.fixture
     def place(self, tmp_path: Path) -> str:
         return str(tmp_path / "a.icechunk")
-
-    @pytest.fixture
-    def target(self, place: str) -> ZarrStore:
-        return target_of(place)
-
-    @pytest.fixture
-    def other(self, place: str) -> ZarrStore:
-        return target_of(place)
 
     def plain(self, target: Any) -> xr.Dataset:
         storage = icechunk.local_filesystem_storage(target.path)

@@ -56,14 +56,6 @@ def test_the_module_is_one_and_asks_for_nothing() -> None:
     assert len(re.findall(r"^export default", text, re.MULTILINE)) == 1
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
     assert "innerHTML" not in text
-    names = [
-        name
-        for each in MODULES
-        for name in re.findall(
-            r"^(?:export )?(?:function|const|class|let) (\w+)", (STATIC / each).read_text(), re.M
-        )
-    ]
-    assert len(names) == len(set(names)), "modules that are joined share a name"
     assert {path.name for path in STATIC.glob("*.js")} == {*MODULES, *OF_THE_REPORT}
 
 

@@ -1,5 +1,6 @@
 // The state in the browser, what is known for it, and the conversation with Python.
 import { h, unpack } from "./draw.js";
+import { limitMoved, sliderMoved } from "./moved.js";
 
 const QUIET = 90; // ms without a move before slow parts are asked for
 
@@ -344,7 +345,6 @@ export class App {
       way = null;
     }
     if (!way) return { ...base, exact: false };
-    const n = base.pass.length;
     if (way.limit !== undefined) {
       const cube = unpack(drags.data.limits[way.limit]),
         other = this.differs(
@@ -353,37 +353,14 @@ export class App {
       if (!cube || !other || other.slider !== undefined) return { ...base, exact: false };
       const stops = this.meta.levers[way.limit].stops.length,
         stop = this.state.stops[way.limit];
-      const moved = {
-        ...base,
-        pass: new Float64Array(n),
-        fail: new Float64Array(n),
-        low: null,
-        high: null,
-        exact: true,
-        moved: true,
-      };
-      for (let i = 0; i < n; i++) {
-        moved.pass[i] = cube[i * stops + stop];
-        moved.fail[i] = base.pass[i] + base.fail[i] - moved.pass[i];
-      }
-      moved.rate = moved.pass.map((p, i) => moved.fail[i] / (p + moved.fail[i]));
-      return moved;
+      return limitMoved(base, cube, stops, stop);
     }
     if (way.slider === undefined) return { ...base, exact: false };
     const cube = unpack(drags.data.sliders[way.slider]);
     if (!cube) return { ...base, exact: false };
     const size = this.meta.params.find((p) => p.name === way.slider).n,
       at = this.state.at[way.slider] ?? null;
-    const moved = { ...base, low: null, high: null, exact: true, moved: true };
-    const kinds = ["pass", "fail", "pending", "error"];
-    for (const kind of kinds) moved[kind] = new Float64Array(n);
-    for (let i = 0; i < n; i++) {
-      for (let v = at === null ? 0 : at; v < (at === null ? size : at + 1); v++) {
-        for (let k = 0; k < 4; k++) moved[kinds[k]][i] += cube[(i * size + v) * 4 + k];
-      }
-    }
-    moved.rate = moved.pass.map((p, i) => moved.fail[i] / (p + moved.fail[i]));
-    return moved;
+    return sliderMoved(base, cube, size, at);
   }
 
   // Which one limit has moved since the overview was counted, if only that.

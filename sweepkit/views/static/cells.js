@@ -10,7 +10,6 @@ import {
   percent,
   plural,
   s,
-  short,
   shortened,
   united,
   unpack,

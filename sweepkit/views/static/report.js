@@ -1,7 +1,8 @@
 // A report in the browser: the explorer's views in the places of a page, answered from its runs.
 import { App } from "./app.js";
 import { filterChips } from "./chips.js";
-import { Answers, Runs } from "./counting.js";
+import { Answers } from "./answers.js";
+import { Runs } from "./counting.js";
 import { count, h, percent, plural, swap, united, figure } from "./draw.js";
 import { requirementsView } from "./requirements.js";
 import { mapView } from "./map.js";

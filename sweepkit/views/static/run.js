@@ -5,7 +5,6 @@ import {
   figure,
   glyph,
   h,
-  percent,
   plural,
   s,
   short,
@@ -13,6 +12,7 @@ import {
   swap,
   united,
 } from "./draw.js";
+import { nearestRuns, pointTable } from "./point.js";
 import { traceKey, tracePlot } from "./trace.js";
 
 export function runView(app) {
@@ -61,7 +61,7 @@ export function runView(app) {
       h(
         "div",
         { class: data.traces.length ? "rbody" : "rbody plain" },
-        h("div", {}, parameters(data), around(data), margins(data), outputs(data)),
+        h("div", {}, pointTable(app, data), nearestRuns(app, data), margins(data), outputs(data)),
         h("div", {}, traces(data)),
         h("div", {}, texts(data), facts(data)),
         h("div", {}, actions(data), nearest(data)),
@@ -126,86 +126,6 @@ export function runView(app) {
         ? h("b", {}, "finished")
         : status(data.outcome, h("b", {}, VERBS[data.outcome])),
       h("span", { class: "s muted", title: text }, short(text, 64)),
-    );
-  }
-
-  function parameters(data) {
-    return [
-      h(
-        "h3",
-        {},
-        "Parameters",
-        data.point.some((p) => p.alternatives.length)
-          ? h("span", {}, "status if only this value changed")
-          : null,
-      ),
-      h(
-        "table",
-        { class: "params" },
-        data.point.map((p) =>
-          h(
-            "tr",
-            {},
-            h("td", { title: p.role }, short(p.name, 16)),
-            h("td", { class: "r", title: p.value }, short(p.value, 14)),
-            h("td", { class: "muted" }, p.units),
-            h(
-              "td",
-              {},
-              h(
-                "span",
-                { class: "alt" },
-                p.alternatives.map((a) => other(p, a, data.run)),
-              ),
-            ),
-          ),
-        ),
-      ),
-    ];
-  }
-
-  // Where no other run differs in one parameter alone: the nearest ones.
-  function around(data) {
-    if (!data.around?.length) return null;
-    return [
-      h("h3", {}, "Nearest runs", h("span", {}, "mean distance, % of the range")),
-      h(
-        "div",
-        { class: "around" },
-        data.around.map((a) => {
-          const text = `run ${count(a.run)}, ${percent(a.away)} % away: ${a.outcome}`;
-          return h(
-            "button",
-            {
-              type: "button",
-              title: text,
-              "aria-label": text,
-              data: { f: `around-${a.run}` },
-              onclick: () => app.open(a.run),
-            },
-            glyph(a.outcome, 13),
-            h("span", { class: "xs" }, percent(a.away)),
-          );
-        }),
-      ),
-    ];
-  }
-
-  function other(p, a, run) {
-    const text = `${p.name} ${united(a.label, p.units)}: ${a.outcome}`,
-      me = a.run === run;
-    return h(
-      "button",
-      {
-        type: "button",
-        class: me ? "me" : null,
-        disabled: me,
-        title: text,
-        "aria-label": text,
-        data: { f: `${p.name}-${a.label}` },
-        onclick: () => app.open(a.run),
-      },
-      glyph(a.outcome, 13),
     );
   }
 
