@@ -267,7 +267,7 @@ FOREIGN = {
     "click": {"cli", "launch", "shell"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
-    "google_crc32c": {"parcels"},
+    "google_crc32c": {"arrays", "parcels"},
     "fsspec": {"addresses"},
     "icechunk": {"stores", "versioned"},
     "joblib": {"executors", "fleet", "member"},

@@ -290,16 +290,18 @@ class ZarrStore:
                 replace_file(path, json.dumps(metadata))
         drop_partials(self.root)
         self.arrays.committed(own)
-        self.layout = self._committed_layout()
         changed = self._changed_axes if own_copy else dict
         mend_axes(self.root, self.beside, self._axes(), self._unreadable_axes, changed)
         self.arrays.forget()
+        self.layout = self._committed_layout()
         listed = {n: said for n, said in committed.items() if "/" in n}
         if listed != self._listed() or CHECKSUM not in root["consolidated_metadata"]:
             self.commit()  # a stage was made or changed, and its writer killed before it was listed
 
     def _axes(self) -> list[str]:
-        return [said["name"] for said in self.declaration["parameters"]]
+        """Names of all coordinates: of the parameters, and along own dims of outputs."""
+        said = self.declaration
+        return [one["name"] for one in said["parameters"]] + list(said["stored"].get("coords", ()))
 
     def _unreadable_axes(self) -> dict[str, str]:
         return self.arrays.damaged_axes(self._axes(), self.path)
@@ -338,7 +340,9 @@ class ZarrStore:
 
     def _committed_layout(self) -> Layout:
         said = self.declaration
-        coords = {dim: self.arrays.own_axis(dim) for dim in said["stored"].get("coords", ())}
+        along = list(said["stored"].get("coords", ()))
+        lost = self.arrays.damaged_axes(along, self.path)  # only who peeks meets any
+        coords = {dim: self.arrays.own_axis(dim) for dim in along if dim not in lost}
         return replace(layout_of(said), coords=coords)
 
     # --- values ---
@@ -347,6 +351,10 @@ class ZarrStore:
         """Whether a chunk of a variable is there."""
         self.ground.settle()
         return self.arrays.has_chunk(name, index)
+
+    def sound(self, name: str, index: tuple[int, ...]) -> bool:
+        """Whether a chunk that is there fits its checksum; True where looking would cost much."""
+        return self.arrays.sound(name, index)
 
     def read(self, name: str, box: tuple[slice, ...]) -> NDArray[Any]:
         """Values of a variable in a box of runs, in memory's data type.
@@ -492,6 +500,7 @@ class ZarrStore:
             for variable in variables:
                 self.make(variable, self.layout)
         self.commit(declaration)
+        keep_axes(self.root, self.beside, self._axes())
 
     def relabel(
         self, parameters: Sequence[Parameter], outputs: Mapping[str, Mapping[str, str]]
