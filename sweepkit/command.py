@@ -231,7 +231,13 @@ class Command:
         """Digest of its text, of what it reads, and of files given by path.
 
         A program that is named without a path counts by its name, as installed packages do.
+
+        Raises
+        ------
+        ValueError
+            If the program or a file is no longer there.
         """
+        self.check()
         if version is not None:
             return Identity(digest_of(f"version {version}"), version=version)
         said = self.to_json()

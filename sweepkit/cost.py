@@ -35,6 +35,9 @@ PRIOR_SPREAD = 0.3
 """The relative spread of equal runs that is assumed before any is seen, as if of so many runs; of
 more if a cost is declared."""
 MOST_SPREAD = 2.0
+FEW = 3.0
+"""How far off, by its log, a total may be at least if it is told from one run, which says nothing
+of how runs differ; of more runs as many times less. A declared function says it."""
 BEYOND = 0.2
 """The spread of the log of a cost for each spread of a parameter beyond its values seen."""
 MOST_BEYOND = 1.5
@@ -232,7 +235,8 @@ class Costs:
         told = self.declared is not None
         x = self.features(self.kept)
         y = np.log(self.seconds) - self.offsets
-        clipped, fit = y, _regression(x, y, told=told)
+        prior = self._prior_runs
+        clipped, fit = y, _regression(x, y, told=told, prior_runs=prior)
         for _ in range(CLIPPINGS):
             # A run that cost next to nothing says little of the others, but its log would.
             own = np.minimum(((x @ fit.factor) ** 2).sum(axis=1), MOST_LEVERAGE)
@@ -242,15 +246,29 @@ class Costs:
             before, clipped = clipped, np.maximum(y, least)
             if np.allclose(before, clipped, atol=0.01):
                 break
-            fit = _regression(x, clipped, told=told)
+            fit = _regression(x, clipped, told=told, prior_runs=prior)
         usual = np.exp(np.minimum(x @ fit.weights + self.offsets, MOST_LOG))
-        runs, lift = DECLARED_RUNS if told else PRIOR_RUNS, math.exp(PRIOR_SPREAD**2 / 2)
+        runs, lift = self._prior_runs, math.exp(PRIOR_SPREAD**2 / 2)
         if len(usual):
             ratio = float(self.seconds.sum() / usual.sum())
             lift = (runs * lift + len(usual) * ratio) / (runs + len(usual))
         reach = self.features.within(self.kept)
         trend = _trend(x[:, self._linear], clipped)
         return replace(fit, lift=lift, count=self.count, reach=reach, trend=trend)
+
+    @property
+    def _prior_runs(self) -> float:
+        """Runs that what is assumed of the spread counts for: more where much is declared.
+
+        A number is the mean of runs and tells nothing of how they differ, once some are seen.
+        """
+        told = callable(self.declared) or (self.declared is not None and not self.count)
+        return DECLARED_RUNS if told else PRIOR_RUNS
+
+    @property
+    def _few(self) -> float:
+        """How far off a total may be, by its log, for how few runs it is told from."""
+        return FEW / self.count if self.count and not callable(self.declared) else 0.0
 
     @property
     def _linear(self) -> list[int]:
@@ -341,7 +359,7 @@ class Costs:
         level = seconds**2 * noise**2 / (2 * fit.freedom)  # the noise itself is uncertain, too
         spread = math.sqrt(own + shared + level) / seconds
         far = _quantile(self._freedom_beyond, 0.975) * beyond / seconds
-        reach = math.hypot(_quantile(fit.freedom, 0.975) * spread, far)
+        reach = math.hypot(_quantile(fit.freedom, 0.975) * spread, far, self._few)
         return Total(seconds, math.exp(min(reach, math.log(MOST_FACTOR))))
 
     def varies(self, runs: NDArray[np.int64]) -> bool:
@@ -352,7 +370,7 @@ class Costs:
         return bool(np.std(np.log(self.expected(few))) > 0.05)
 
 
-def _regression(x: Array, y: Array, *, told: bool) -> _Fit:
+def _regression(x: Array, y: Array, *, told: bool, prior_runs: float) -> _Fit:
     """The regression under the prior precision that makes what was seen likeliest.
 
     The weights' prior is normal, that of the noise inverse gamma, so that the predictive
@@ -362,8 +380,7 @@ def _regression(x: Array, y: Array, *, told: bool) -> _Fit:
     """
     gram, target, squares = x.T @ x, x.T @ y, float(y @ y)
     constant = 4.0 if told and not len(y) else 1e-4
-    before = DECLARED_RUNS if told else PRIOR_RUNS
-    shape = (before + len(y)) / 2
+    shape = (prior_runs + len(y)) / 2
     best: tuple[float, _Fit] | None = None
     for precision in reversed([one for one in SHRINKAGE if told or one <= 1 + len(y)]):
         prior = np.full(len(gram), precision)
@@ -371,7 +388,7 @@ def _regression(x: Array, y: Array, *, told: bool) -> _Fit:
         lower = np.linalg.cholesky(gram + np.diag(prior))
         half = np.linalg.solve(lower, target)
         left = max(squares - float(half @ half), 0.0)
-        scale = (before * PRIOR_SPREAD**2 + left) / 2
+        scale = (prior_runs * PRIOR_SPREAD**2 + left) / 2
         evidence = (
             0.5 * float(np.log(prior).sum())
             - float(np.log(np.diag(lower)).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,13 +17,18 @@ __all__ = ["equipped"]
 
 
 @contextmanager
-def equipped(task: Task, sweep: Sweep, store: Store) -> Iterator[Task]:
+def equipped(
+    task: Task, sweep: Sweep, store: Store, parts: Mapping[str, str] | None = None
+) -> Iterator[Task]:
     """The task with inputs staged beside the store, which are removed at the end.
+
+    ``parts`` are the digests by which the store knows the code that its runs are made by.
 
     Raises
     ------
     ValueError
-        If runs leave files, and they cannot be kept beside the store.
+        If runs leave files, and they cannot be kept beside the store; if an input is no longer
+        what the store knows it by.
     """
     kept = isinstance(sweep.simulator, Command) and sweep.simulator.keep
     if (kept or task.kept_scratch is not None) and not store.keeps_files:
@@ -35,8 +40,10 @@ def equipped(task: Task, sweep: Sweep, store: Store) -> Iterator[Task]:
     files: dict[str, Any] = {}
     if isinstance(sweep.simulator, Command):
         files = {f"file {at}": InputFile(path) for at, path in enumerate(sweep.simulator.inputs)}
+    known = {n: (parts or {}).get(f"input {n}") for n in sweep.inputs}
+    digests = {name: one for name, one in known.items() if one is not None}
     with (
-        staged({**sweep.inputs, **files}, store.folder("inputs")) as made,
+        staged({**sweep.inputs, **files}, store.folder("inputs"), digests) as made,
         store.depot() as depot,
     ):
         if isinstance(sweep.simulator, Command):

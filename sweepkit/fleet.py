@@ -1,9 +1,9 @@
 """Worker processes, one by one: a death takes only itself, and tells which run it was.
 
-Each worker is a process started by joblib's loky, with a pipe, a session (process group), a file
-for what it prints, and a few bytes of shared memory, its claim, that say which run is on and
-since when. So the run that ended a worker is known at once, a run that overruns is killed with
-all its children, and neighbours do not notice.
+Each worker is a fresh Python process, with a pipe, a session (process group), a file for what it
+prints, and a few bytes of shared memory, its claim, that say which run is on and since when. So
+the run that ended a worker is known at once, a run that overruns is killed with all its children,
+and neighbours do not notice.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing import connection
 from time import monotonic, perf_counter
+from typing import Any
 
 import numpy as np
 from joblib import cpu_count
@@ -145,7 +146,7 @@ class Fleet:
         end = monotonic() + LEAVE_SECONDS
         for member in members:
             if member.connection.closed:
-                member.process.join(max(end - monotonic(), 0.0))
+                member.process.wait(max(end - monotonic(), 0.0))
 
     def _hire(self) -> Member:
         self._hired += 1
@@ -254,14 +255,14 @@ class Fleet:
         return room - waiting
 
     def _collect(self, members: list[Member], *, stopped: bool) -> Iterator[Outcome]:
-        waited = {member.connection: member for member in members if not member.cut_off}
-        waited |= {member.process.sentinel: member for member in members}
-        ready = connection.wait(list(waited), timeout=TICK)
+        waited: dict[Any, Member] = {member.process.sentinel: member for member in members}
+        waited |= {member.connection: member for member in members if not member.cut_off}
+        ready = connection.wait([*waited], timeout=TICK)
         # A child that a run forked may hold the dead worker's pipes open: ask the system, too.
         seen = [waited[one] for one in ready] or members
         for member in {id(one): one for one in seen}.values():
             yield from self._received(member)
-            if not member.process.is_alive() and not member.connection.closed:
+            if member.process.exit_code is not None and not member.connection.closed:
                 yield from self._received(member)
                 yield from self._bury(member, stopped=stopped)
         if self.timeout is not None and not stopped:
@@ -330,7 +331,7 @@ class Fleet:
         (row, started), span = member.running, member.span
         seconds = perf_counter() - started
         inflight = list(member.inflight)
-        killed_for, code = member.killed_for, member.process.exitcode
+        killed_for, code = member.killed_for, member.process.exit_code
         if killed_for is not None:
             row, seconds, _ = killed_for
         printed = member.close()
@@ -426,7 +427,11 @@ class Fleet:
         for member in self._members:
             if slept:
                 member.hired = clock
-            if not member.ready and clock - member.hired > limit and member.process.is_alive():
+            if (
+                not member.ready
+                and clock - member.hired > limit
+                and member.process.exit_code is None
+            ):
                 member.kill_with_stack()
                 self._members.remove(member)
                 raise SetupError(

@@ -31,18 +31,37 @@ _known: dict[tuple[str, tuple[int, ...]], str] = {}
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file, or a folder of files, by its absolute path."""
+    """A file, or a folder of files, by its absolute path.
+
+    Attributes
+    ----------
+    path : str
+    kind : str, optional
+        What it was when it was named: "file" or "folder".
+    """
 
     path: str
+    kind: str | None = None
 
     @property
     def files(self) -> list[str]:
-        """The file, or those within the folder, in order of their names."""
+        """The file, or those within the folder and what it links to, in order of their names.
+
+        Raises
+        ------
+        ValueError
+            If a folder holds a link to one that it lies in.
+        """
         if not os.path.isdir(self.path):
             return [self.path]
-        found = [
-            os.path.join(where, name) for where, _, names in os.walk(self.path) for name in names
-        ]
+        found = []
+        for where, folders, names in os.walk(self.path, followlinks=True, onerror=_raised):
+            found += [os.path.join(where, name) for name in names]
+            real = os.path.realpath(where)
+            for one in folders:
+                inner = os.path.join(where, one)
+                if os.path.islink(inner) and _within(real, os.path.realpath(inner)):
+                    raise ValueError(f"{inner!r} is a link to a folder that it lies in; remove it")
         return sorted(found)
 
     @property
@@ -59,7 +78,7 @@ class InputFile:
         return digest_of(ascii(told))
 
     def check(self, name: str) -> None:
-        """Refuse one that is not there or cannot be read.
+        """Refuse one that is not there, is no longer what it was, or cannot be read.
 
         Raises
         ------
@@ -67,13 +86,67 @@ class InputFile:
             That names it.
         """
         if not os.path.exists(self.path):
+            if self.kind is None:
+                raise ValueError(
+                    f"input {name!r} is the file {self.path!r}, which is not there; mend the path "
+                    "(text itself is given to the simulator by functools.partial)"
+                )
             raise ValueError(
-                f"input {name!r} is the file {self.path!r}, which is not there; mend the path "
-                "(text itself is given to the simulator by functools.partial)"
+                f"input {name!r} is the {self.kind} {self.path!r}, which is no longer there; "
+                "bring it back, or make the sweep anew with where it is now"
             )
-        for path in self.files:
+        kind = _kind(self.path)
+        if kind not in ("file", "folder"):
+            raise ValueError(
+                f"input {name!r}: {self.path!r} is neither a file nor a folder, so it has no "
+                "content that all runs share; give a file with what is to be read"
+            )
+        if self.kind not in (None, kind):
+            raise ValueError(
+                f"input {name!r} is the {self.kind} {self.path!r}, where a {kind} is now; bring "
+                f"the {self.kind} back, or make the sweep anew"
+            )
+        with _told(name, self.path):
+            files = self.files
+        for path in files:
             if not os.access(path, os.R_OK):
-                raise ValueError(f"input {name!r}: file {path!r} may not be read")
+                raise ValueError(
+                    f"input {name!r}: file {path!r} may not be read; allow it, or leave it out"
+                )
+            if not os.path.isfile(path):
+                raise ValueError(
+                    f"input {name!r}: {path!r} is no file, so it has no content that all runs "
+                    "share; leave it out"
+                )
+
+
+def _kind(path: str) -> str:
+    if os.path.isdir(path):
+        return "folder"
+    return "file" if os.path.isfile(path) else "other"
+
+
+def _within(inner: str, outer: str) -> bool:
+    return os.path.commonpath([inner, outer]) == outer
+
+
+def _raised(fault: OSError) -> None:
+    raise fault
+
+
+@contextmanager
+def _told(name: str, path: str) -> Iterator[None]:
+    """Name the input of what goes wrong with its files."""
+    try:
+        yield
+    except OSError as fault:
+        where = fault.filename if isinstance(fault.filename, str) else path
+        raise ValueError(
+            f"input {name!r}: {where!r} cannot be read ({fault.strerror or fault}); bring it "
+            "back, or make the sweep anew with where it is now"
+        ) from fault
+    except ValueError as fault:
+        raise ValueError(f"input {name!r}: {fault}") from fault
 
 
 @dataclass(frozen=True)
@@ -120,21 +193,30 @@ def settled(given: object) -> dict[str, Any]:
     for name, one in given.items():
         check_name(name, "input")
         if isinstance(one, str | os.PathLike):
-            one = InputFile(os.path.abspath(os.fspath(one)))
-        if isinstance(one, InputFile):
+            path = os.path.abspath(os.fspath(one))
+            one = InputFile(path)
             one.check(name)
+            one = InputFile(path, _kind(path))
         made[name] = one
     return made
 
 
 def digests(inputs: Mapping[str, Any]) -> dict[str, str]:
-    """Digest of the content of each input."""
-    return {name: _digest(one) for name, one in inputs.items()}
+    """Digest of the content of each input.
+
+    Raises
+    ------
+    ValueError
+        If a file is no longer there, or can no longer be read.
+    """
+    return {name: _digest(name, one) for name, one in inputs.items()}
 
 
-def _digest(one: object) -> str:
+def _digest(name: str, one: object) -> str:
     if isinstance(one, InputFile):
-        return one.digest
+        one.check(name)
+        with _told(name, one.path):
+            return one.digest
     return identify(partial(_handed, one)).digest
 
 
@@ -143,39 +225,59 @@ def _handed(thing: object) -> None:
 
 
 def described(inputs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What each input is, its size and the digest of its content, as plain data."""
+    """What each input is, its size and the digest of its content, as plain data.
+
+    Raises
+    ------
+    ValueError
+        If a file is no longer there, or can no longer be read.
+    """
     found = {}
     for name, one in inputs.items():
         said: dict[str, Any]
+        digest = _digest(name, one)
         if isinstance(one, InputFile):
-            kind = "folder" if os.path.isdir(one.path) else "file"
-            said = {"kind": kind, "path": one.path, "bytes": one.bytes}
+            with _told(name, one.path):
+                said = {"kind": _kind(one.path), "path": one.path, "bytes": one.bytes}
         else:
             size = getattr(one, "nbytes", None)
             said = {
                 "kind": type(one).__name__,
                 "bytes": int(size) if isinstance(size, int | np.integer) else None,
             }
-        found[name] = {**said, "digest": _digest(one)}
+        found[name] = {**said, "digest": digest}
     return found
 
 
 @contextmanager
-def staged(inputs: Mapping[str, Any], folder: str) -> Iterator[dict[str, Any]]:
+def staged(
+    inputs: Mapping[str, Any], folder: str, known: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
     """Inputs as they are sent to workers: of each file a read-only copy, removed at the end.
 
     So all runs of a session see the content that the sweep declares, whatever a person or a run
     does to the original meanwhile.
 
+    Parameters
+    ----------
+    inputs : mapping of str to InputFile or object
+    folder : str
+        Where copies are put.
+    known : mapping of str to str, optional
+        Digests of those whose content has been noted down already, as the store's is.
+
     Raises
     ------
     ValueError
-        If a file changes while it is copied.
+        If a file is no longer there, cannot be copied, or has changed meanwhile.
     """
     made: dict[str, Any] = {}
     try:
         for name, one in inputs.items():
-            made[name] = Staged(_copied(name, one, folder)) if isinstance(one, InputFile) else one
+            if isinstance(one, InputFile):
+                digest = _digest(name, one)
+                one = Staged(_copied(name, one, folder, (known or {}).get(name, digest)))
+            made[name] = one
         yield made
     finally:
         for name, one in inputs.items():
@@ -185,19 +287,27 @@ def staged(inputs: Mapping[str, Any], folder: str) -> Iterator[dict[str, Any]]:
             os.rmdir(folder)
 
 
-def _copied(name: str, one: InputFile, folder: str) -> str:
-    digest = one.digest
+def _copied(name: str, one: InputFile, folder: str, digest: str) -> str:
     place = os.path.join(folder, name)
     _removed(place)  # left by a session that was killed
-    os.makedirs(place)
     copy = os.path.join(place, os.path.basename(one.path))
-    if os.path.isdir(one.path):
-        shutil.copytree(one.path, copy)
-    else:
-        shutil.copyfile(one.path, copy)
-        shutil.copymode(one.path, copy)
+    try:
+        os.makedirs(place)
+        if os.path.isdir(one.path):
+            shutil.copytree(one.path, copy)
+        else:
+            shutil.copyfile(one.path, copy)
+            shutil.copymode(one.path, copy)
+    except OSError as fault:
+        raise ValueError(
+            f"input {name!r}: {one.path!r} cannot be copied to {place!r}, where runs would read "
+            f"it: {fault}"
+        ) from fault
     if InputFile(copy).digest != digest:
-        raise ValueError(f"input {name!r}: {one.path!r} changes while it is copied; run again")
+        raise ValueError(
+            f"input {name!r}: {one.path!r} changes while the sweep begins; run again once it is "
+            "left alone"
+        )
     for path in InputFile(copy).files:
         os.chmod(path, os.stat(path).st_mode & ~0o222)
     return copy

@@ -7,28 +7,24 @@ import mmap
 import os
 import pickle
 import signal
-import socket
 from collections import deque
 from contextlib import suppress
 from multiprocessing import connection
 from time import monotonic, perf_counter
 
 import numpy as np
-from joblib.externals.loky.backend import get_context
 
 from sweepkit import keeper
 from sweepkit.capture import read_capped
 from sweepkit.evaluate import DOOMED, SPAN
+from sweepkit.process import PythonProcess
 from sweepkit.protocols import Batch
-from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL, serve
+from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL
 
 __all__ = ["Member"]
 
 STACK_SECONDS = 0.5
 """How long, in seconds, a worker that is to be killed may take to write its stack."""
-
-RESULT_BUFFER = 2**20
-"""Bytes that the system is asked to hold of a worker's results while the driver is busy."""
 
 BLAS = (
     "OMP_NUM_THREADS",
@@ -46,7 +42,6 @@ class Member:
     def __init__(
         self, number: int, folder: str, payload: bytes, threads: int, most: float = math.inf
     ) -> None:
-        context = get_context("loky")
         self.number = number
         self.place = os.path.join(folder, f"worker-{number}-{os.urandom(4).hex()}")
         self.log_path, claim_path = f"{self.place}.log", f"{self.place}.claim"
@@ -56,24 +51,16 @@ class Member:
             self._map = mmap.mmap(file.fileno(), CLAIM_BYTES)
         self.claim = memoryview(self._map).cast("d")
         self.claim[0] = -1.0
-        self.connection, theirs = context.Pipe()
-        _widen(theirs.fileno())
-        life, self._life = context.Pipe(duplex=False)
+        life, self._life = connection.Pipe(duplex=False)
         # The process never gets this end: when the driver is gone, however it went, it closes.
-        names = {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place}
-        self.process = context.Process(
-            target=serve,
-            args=(theirs, life, self.log_path, claim_path, threads, most),
-            env=names,
+        self.process = PythonProcess(
+            ("sweepkit.worker", "serve"),
+            (str(life.fileno()), self.log_path, claim_path, str(threads), repr(most)),
+            (life.fileno(),),
+            {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place},
         )
-        # Until it has a session of its own, an interrupt of the driver would reach it, too.
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        theirs.close()
         life.close()
+        self.connection = self.process.connection
         self.inflight: deque[Batch] = deque()
         self.hired = perf_counter()
         self.ready = False
@@ -133,7 +120,7 @@ class Member:
             os.kill(self.process.pid, STACK_SIGNAL)
             os.kill(self.process.pid, signal.SIGCONT)
         end = monotonic() + STACK_SECONDS
-        while _size(self.log_path) == size and monotonic() < end and self.process.is_alive():
+        while _size(self.log_path) == size and monotonic() < end and self.process.exit_code is None:
             connection.wait([self.process.sentinel], timeout=0.01)
         connection.wait([self.process.sentinel], timeout=0.05)
         if _size(self.log_path) == size:
@@ -145,8 +132,7 @@ class Member:
     def close(self) -> str:
         """Let go of everything but the exit code; returns what was last printed."""
         self.kill()  # children may outlive the worker in its group
-        self.process.join()
-        self.connection.close()
+        self.process.close()
         self._life.close()
         self.claim.release()
         self._map.close()
@@ -165,12 +151,6 @@ def _is_stopped(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] in "Tt"
     except OSError:
         return False
-
-
-def _widen(descriptor: int) -> None:
-    """Let one end of a pipe take a whole result, as far as the system allows."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, RESULT_BUFFER)
 
 
 def _size(path: str) -> int:

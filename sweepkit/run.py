@@ -287,8 +287,9 @@ class Session:
 
     def _hold(self, task: Task, timeout: Callable[[], float | None] | None) -> None:
         """Hold compute and run on it; the meter runs while it is held."""
+        parts = self._met.codes[self._met.code]["identity"]["parts"]
         with (
-            equipped(task, self.sweep, self.store) as task,
+            equipped(task, self.sweep, self.store, parts) as task,
             self.executor.hold(task, timeout=timeout) as crew,
         ):
             while self._lacking(crew) and not self._stopping():

@@ -8,10 +8,12 @@ import mmap
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -28,22 +30,26 @@ CLAIM_BYTES = 64
 STACK_SIGNAL = signal.SIGXCPU
 """Makes a worker write its stack; a signal that simulators have no use for."""
 
+RESULT_BUFFER = 2**20
+"""Bytes that the system is asked to hold of a worker's results while the driver is busy."""
+
 ORPHAN_SECONDS = 2.0
 """How often, in seconds, a worker looks whether the driver is still its parent."""
 
 
 def serve(
-    pipe: Any, life: Any, log_path: str, claim_path: str, threads: int, most: float
+    pipe: Connection, life: str, log_path: str, claim_path: str, threads: str, most: str
 ) -> None:
     """What a worker process does: take batches from the pipe until it closes.
 
-    Once it has grown by more than ``most`` bytes it stops, for a fresh one to take over.
+    Once it has grown by more than ``most`` bytes it stops, for a fresh one to take over. The file
+    ``life`` is at its end when the driver is gone.
     """
     os.setsid()
-    _die_with(life)
+    _die_with(Connection(int(life), writable=False))
+    _widen(pipe)
     touched = bytearray(1)
     capture = FileCapture(log_path, touched)
-    os.set_inheritable(pipe.fileno(), False)
     _tell_stack(capture)
     # Nothing to do here, yet no SIG_IGN, which child processes would inherit.
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -59,13 +65,13 @@ def serve(
     remember_sources(task.sources)
     import threadpoolctl
 
-    threadpoolctl.threadpool_limits(threads)
+    threadpoolctl.threadpool_limits(int(threads))
     try:
         with prepared(task.inputs, task.setup) as handed:
             capture.take()
             pipe.send_bytes(pickle.dumps(None, protocol=5))
             scratch = os.path.dirname(log_path)
-            _work(pipe, task, _station(capture, claim, touched, handed, scratch), most)
+            _work(pipe, task, _station(capture, claim, touched, handed, scratch), float(most))
     except SetupError as fault:
         pipe.send_bytes(pickle.dumps(str(fault), protocol=5))
 
@@ -93,7 +99,7 @@ def _station(
     )
 
 
-def _work(pipe: Any, task: Task, station: Station, most: float) -> None:
+def _work(pipe: Connection, task: Task, station: Station, most: float) -> None:
     """Run batches until the pipe closes."""
     at_first = _resident()
 
@@ -133,7 +139,7 @@ def _tell_stack(capture: FileCapture) -> None:
     faulthandler.register(STACK_SIGNAL, file=capture.fileno, all_threads=True)
 
 
-def _die_with(life: Any) -> None:
+def _die_with(life: Connection) -> None:
     """End this process and all it started when the driver closes its end of a pipe.
 
     On Linux the kernel does it, by a signal to the process group, whatever runs here; elsewhere
@@ -159,6 +165,12 @@ def _die_with(life: Any) -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _widen(pipe: Connection) -> None:
+    """Let a pipe take a whole result, as far as the system allows."""
+    with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, RESULT_BUFFER)
 
 
 def _resident() -> int:

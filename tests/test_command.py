@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import sys
@@ -475,3 +476,22 @@ def test_an_interrupt_ends_the_program_too(tmp_path: Path, store: str, start: An
     until(lambda: gone(int(pid_file.read_text())))
     assert json.loads(Path(f"{store}/zarr.json").read_text())
     assert os.path.isdir(store)
+
+
+def test_a_program_or_a_file_removed_after_the_sweep_was_made_is_told(
+    tmp_path: Path, store: str
+) -> None:
+    program, deck = tmp_path / "sim", tmp_path / "deck.txt"
+    shutil.copy("/bin/cat", program)
+    deck.write_text("peak 3")
+    command = sk.command(
+        f"{program} deck.txt {{a}}", outputs={"peak": sk.from_stdout(r"peak (\S+)")}, inputs=[deck]
+    )
+    sweep = sk.Sweep(command, sk.grid(a=[1]))
+    deck.unlink()
+    with pytest.raises(ValueError, match=r"input file '.*deck.txt' of .* is not there"):
+        sk.run(sweep, store, backend="sequential", progress=False)
+    deck.write_text("peak 4")
+    program.unlink()
+    with pytest.raises(ValueError, match=r"program '.*sim' is not there; build it"):
+        sk.run(sweep, store, backend="sequential", progress=False)

@@ -252,6 +252,29 @@ def test_a_range_holds_the_truth_however_wrong_the_declared_level(
         assert total.seconds / total.factor < true < total.seconds * total.factor
 
 
+TABLE = sk.grid(a=[float(i) for i in range(10)], b=sk.scenario([1.0, 2.0, 3.0]), replicates=6)
+
+
+@pytest.mark.parametrize("declared", [None, 1.0])
+@pytest.mark.parametrize("shape", ["equal", "scatter", "tenfold", "thirtyfold"])
+def test_a_range_of_few_runs_holds_the_truth(shape: str, declared: float | None) -> None:
+    a = TABLE.index(np.arange(TABLE.size))["a"] / 9
+    logs = {"tenfold": math.log(10) * a, "thirtyfold": math.log(30) * a}.get(shape, 0 * a)
+    scatter = {"equal": 0.05, "scatter": 0.8}.get(shape, 0.1)
+    for count in (1, 2, 3):
+        inside = 0
+        for seed in range(40):
+            rng = np.random.default_rng((seed, count))
+            level = (0.2, 1.0, 5.0)[seed % 3]
+            seconds = level * np.exp(logs + scatter * rng.standard_normal(TABLE.size))
+            order = rng.permutation(TABLE.size)
+            done, rest = order[:count], np.sort(order[count:])
+            total = Costs.of(TABLE, declared).after(done, seconds[done]).total(rest)
+            true = seconds[rest].sum()
+            inside += total.seconds / total.factor < true < total.seconds * total.factor
+        assert inside >= 33, (count, inside)
+
+
 @pytest.mark.parametrize("declared", [None, 0.0002, 0.2, 200.0])
 def test_more_runs_make_a_total_no_worse(declared: float | None) -> None:
     for shape in TRUE:

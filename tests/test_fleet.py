@@ -42,7 +42,7 @@ def workers() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children():
         try:
-            if "popen_loky_posix" in " ".join(one.cmdline()):  # not a tracker, nor a server
+            if "sweepkit.worker" in one.cmdline():
                 found.append(one)
         except psutil.NoSuchProcess:
             pass

@@ -205,3 +205,121 @@ def test_inputs_that_cannot_be_sent_are_named(store: str) -> None:
     sweep = sk.Sweep(lambda a, lock: a, sk.grid(a=[1]), inputs={"lock": threading.Lock()})
     with pytest.raises(TypeError, match="input 'lock' cannot be sent to worker processes"):
         run(sweep, store, backend="loky")
+
+
+def told_gone(call: Any, words: str) -> None:
+    """Whether an error of ours tells it, and no run was made."""
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+@pytest.mark.parametrize("begin", ["run", "start", "plan", "request", "to_json"])
+def test_an_input_removed_after_the_sweep_was_made_is_told_before_the_first_run(
+    store: str, model: Path, begin: str
+) -> None:
+    begun = model.with_name("begun")
+
+    def simulate(a: int, model: str) -> int:
+        begun.touch()
+        return a
+
+    sweep = sk.Sweep(simulate, sk.grid(a=[1, 2]), inputs={"model": model})
+    model.unlink()
+    calls = {
+        "run": lambda: run(sweep, store),
+        "start": lambda: sk.start(sweep, store, progress=False, backend="threading").result(60),
+        "plan": lambda: sk.plan(sweep, store),
+        "request": lambda: run(sweep, store, n_jobs=None, request=sk.Request(workers=1)),
+        "to_json": sweep.to_json,
+    }
+    told_gone(
+        calls[begin],
+        "^input 'model' is the file '.*model.xml', which is no longer there; bring it back, or "
+        "make the sweep anew with where it is now$",
+    )
+    assert not begun.exists()
+    model.write_text("<pole/>")
+    assert run(sweep, store)["result"].values.tolist() == [1, 2]
+
+
+def test_an_input_removed_between_two_sessions_is_told_and_costs_no_run(
+    store: str, model: Path
+) -> None:
+    def first(a: int, model: str) -> str:
+        return Path(model).read_text()
+
+    run(sk.Sweep(first, sk.grid(a=[1]), inputs={"model": model}), store)
+    more = sk.Sweep(first, sk.grid(a=[1, 2]), inputs={"model": model})
+    model.unlink()
+    told_gone(lambda: run(more, store), "input 'model' is the file .* no longer there")
+    told_gone(lambda: run(more, store, stale="keep"), "input 'model' .* no longer there")
+    told_gone(lambda: sk.replay(more, store, {"a": 1}), "input 'model' .* no longer there")
+    assert sk.open(store)["result"].values.tolist() == ["<pole/>"]
+    model.write_text("<pole/>")
+    assert run(more, store)["result"].values.tolist() == ["<pole/>"] * 2
+
+
+def test_an_input_that_something_else_has_taken_the_place_of_is_told(
+    store: str, model: Path
+) -> None:
+    sweep = sk.Sweep(lambda a, model: a, sk.grid(a=[1]), inputs={"model": model})
+    model.unlink()
+    model.mkdir()
+    told_gone(lambda: run(sweep, store), "is the file '.*', where a folder is now; bring the file")
+    folder = sk.Sweep(lambda a, model: a, sk.grid(a=[1]), inputs={"model": model})
+    model.rmdir()
+    told_gone(lambda: run(folder, store), "is the folder '.*', which is no longer there")
+    os.mkfifo(model)  # which would be waited for, for ever
+    told_gone(lambda: run(sweep, store), "'.*model.xml' is neither a file nor a folder")
+    with pytest.raises(ValueError, match="'/dev/zero' is neither a file nor a folder"):
+        sk.Sweep(lambda a, model: a, sk.grid(a=[1]), inputs={"model": "/dev/zero"})
+
+
+def test_an_input_that_may_not_be_read_is_named(
+    store: str, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sk.Sweep(lambda a, model: a, sk.grid(a=[1]), inputs={"model": model})
+    usual = os.access  # a superuser may read all, so the system is not asked
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(model) and usual(path, mode))
+    told_gone(lambda: run(sweep, store), "input 'model': file '.*model.xml' may not be read; allow")
+
+
+def test_a_folder_that_links_elsewhere_counts_by_what_is_there(store: str, tmp_path: Path) -> None:
+    folder, other = tmp_path / "case", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (other / "points").write_text("1 2 3")
+    (folder / "mesh").symlink_to(other)
+
+    def simulate(a: int, case: str) -> str:
+        return Path(case, "mesh", "points").read_text()
+
+    sweep = sk.Sweep(simulate, sk.grid(a=[1]), inputs={"case": folder})
+    assert run(sweep, store)["result"].item() == "1 2 3"
+    (other / "points").write_text("1 2 4")
+    with pytest.raises(sk.StaleCodeError, match="input 'case' changed"):
+        run(sweep, store)
+    (folder / "again").symlink_to(folder)
+    told_gone(lambda: run(sweep, store), "input 'case': '.*again' is a link to a folder that it")
+    (folder / "again").unlink()
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    told_gone(lambda: run(sweep, store), "input 'case': file '.*gone' may not be read")
+
+
+def test_an_input_changed_while_the_sweep_begins_is_told(
+    store: str, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweepkit import equipment
+
+    usual = inputs.staged
+
+    def late(*given: Any) -> Any:
+        model.write_text("<cart/>")  # after the store has noted down what it was
+        return usual(*given)
+
+    sweep = sk.Sweep(lambda a, model: a, sk.grid(a=[1]), inputs={"model": model})
+    monkeypatch.setattr(equipment, "staged", late)
+    told_gone(lambda: run(sweep, store), "'.*model.xml' changes while the sweep begins; run again")
+    monkeypatch.undo()
+    assert run(sweep, store, stale="rerun")["result"].item() == 1
+    assert not os.path.exists(f"{store}.sweepkit/inputs")

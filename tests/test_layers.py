@@ -96,6 +96,7 @@ RUNNING = {
     "policies",
     "pool",
     "premises",
+    "process",
     "programs",
     "protocols",
     "reach",

@@ -58,8 +58,11 @@ def bare(runs: int) -> dict[str, Any]:
 
 def ours(runs: int) -> dict[str, Any]:
     """sweepkit, stored with status."""
+    import xarray as xr
+
     import sweepkit as sk
 
+    xr.DataArray([0.0], dims="x", coords={"x": [0.0]}).copy()  # makes xarray import dask
     stiffness, damping = _axes(runs)
     grid = sk.grid(stiffness=stiffness, damping=damping)
     sweep = sk.Sweep(sk.vectorized(oscillator, max_batch=BATCH), grid)
