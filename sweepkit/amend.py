@@ -82,8 +82,8 @@ def restore(store: Store) -> int:
     """Set runs that lost a value back to pending; returns how many there were.
 
     Chunks that are gone are noticed here, and statuses that cannot be decoded, whose runs are then
-    pending; other chunks that are there and damaged are known from :func:`damage`, which reads
-    them.
+    pending; so are other chunks that do not fit their checksums, where looking costs little. In a
+    large store, or behind a network, those are known from :func:`damage`, which reads them.
     """
     noted = _noted(store)
     layout = store.layout
@@ -263,8 +263,11 @@ def _quiet_read(store: Store, name: str, box: Box) -> NDArray[Any]:
 def _fault(
     store: Store, layout: Layout, variable: Variable, chunk: Box, *, thorough: bool
 ) -> str | None:
-    if not store.has_chunk(variable.name, _chunk_index(layout, variable.name, chunk)):
+    index = _chunk_index(layout, variable.name, chunk)
+    if not store.has_chunk(variable.name, index):
         return "is missing"
+    if not thorough and "derived" not in variable.attrs and not store.sound(variable.name, index):
+        return "does not fit its checksum"
     if thorough:
         try:
             store.read(variable.name, chunk)

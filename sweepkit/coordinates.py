@@ -24,7 +24,7 @@ class Coordinates:
     arrays : Arrays
         Those of the store.
     names : sequence of str
-        The parameters.
+        Of the parameters, and along own dims of outputs.
     """
 
     root: Place

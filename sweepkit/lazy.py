@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from sweepkit.format1 import WIDE_NOTE
+from sweepkit.format1 import WIDE_NOTE, encoding_attrs
 from sweepkit.status import Status
 from sweepkit.stored import Box, Statuses, Stored
 
-__all__ = ["Texts", "lazy", "plain"]
+__all__ = ["Texts", "are_moments", "lazy", "moments", "plain"]
+
+MOMENTS = encoding_attrs("datetime64[ns]")
+"""Attributes of datetimes on disk."""
 
 TRIES = 3
 """Times that values are read again because their statuses changed meanwhile."""
@@ -205,18 +208,57 @@ class _Plain(BackendArray):
     def __init__(self, stored: Stored) -> None:
         self._stored = stored
         self.shape = stored.shape
-        self.dtype = stored.dtype
+        self.dtype = np.dtype(object) if stored.dtype.kind == "T" else stored.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.OUTER, self._stored.read
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
         )
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        bounds = [_bounding(part, size, None) for part, size in zip(key, self.shape, strict=True)]
+        values = self._stored.read(tuple(box for box, _ in bounds))
+        return _picked(values.astype(self.dtype, copy=False), [pick for _, pick in bounds])
 
 
 def plain(stored: Stored) -> xr.Variable:
     """A variable that is not one of the runs, lazily."""
     data = indexing.LazilyIndexedArray(_Plain(stored))
     return xr.Variable(stored.dims, data, stored.attrs, stored.variable.encoding)
+
+
+class _Moments(BackendArray):
+    """Datetimes that are integers on disk, decoded when they are used.
+
+    To know their type xarray looks at the first and the last; here it is known.
+    """
+
+    def __init__(self, raw: xr.Variable) -> None:
+        self._raw = raw
+        self.shape = raw.shape
+        self.dtype = np.dtype("datetime64[ns]")
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.OUTER, self._read
+        )
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        decoded: NDArray[Any] = np.asarray(self._raw[key].values).astype(self.dtype)
+        return decoded
+
+
+def are_moments(raw: xr.Variable) -> bool:
+    """Whether a variable that is not decoded has datetimes as stores have them."""
+    told = {word: raw.attrs.get(word) for word in MOMENTS}
+    return told == MOMENTS and raw.dtype == np.int64
+
+
+def moments(raw: xr.Variable) -> xr.Variable:
+    """The datetimes of such a variable, lazily."""
+    attrs = {word: said for word, said in raw.attrs.items() if word not in MOMENTS}
+    data = indexing.LazilyIndexedArray(_Moments(raw))
+    return xr.Variable(raw.dims, data, attrs, {**raw.encoding, **MOMENTS})
 
 
 def lazy(

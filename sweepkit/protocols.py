@@ -352,6 +352,9 @@ class Store(Protocol):
     def has_chunk(self, name: str, index: tuple[int, ...]) -> bool:
         """Whether a chunk of a variable is there."""
 
+    def sound(self, name: str, index: tuple[int, ...]) -> bool:
+        """Whether a chunk that is there fits its checksum; True where looking costs much."""
+
     def damaged_axes(self) -> dict[str, str]:
         """Coordinates that cannot be read or were changed, each with what is wrong with it."""
 

@@ -15,7 +15,7 @@ from sweepkit.axes import way_back
 from sweepkit.files import lost_chunks, read_bytes
 from sweepkit.format1 import ATTRIBUTE, KEEPING, RESERVED
 from sweepkit.formulas import derived, run_dims_of, with_derived
-from sweepkit.lazy import Texts, lazy, plain
+from sweepkit.lazy import Texts, are_moments, lazy, moments, plain
 from sweepkit.places import Given, KeyPath, Where, beneath, place, where
 from sweepkit.root import (
     FAULTS,
@@ -240,32 +240,52 @@ def _opened(path: Where) -> tuple[Place, xr.Dataset]:
         except FAULTS as fault:
             if stamp(root_path) != seen:
                 continue
-            raise DamagedError(
-                f"{path} cannot be opened{_of_which(path)}: {fault}; "
-                f"sk.verify({str(path)!r}) names what is damaged, "
-                "and the next sk.run restores or runs just that again"
-            ) from fault
+            despite = _with_damaged_moments(path)
+            if despite is None:
+                raise DamagedError(
+                    f"{path} cannot be opened{_of_which(path)}: {fault}; "
+                    f"sk.verify({str(path)!r}) names what is damaged, "
+                    "and the next sk.run restores or computes just that again"
+                ) from fault
+            found = despite
         if stamp(root_path) == seen:
             return Place(path, metadata, seen), found
     raise OutdatedError(f"{path} is being changed again and again; open it later")
 
 
-def _of_which(path: Where) -> str:
-    """Which datetimes cannot be decoded: opening reads the first and the last of each variable."""
+def _with_damaged_moments(path: Where) -> xr.Dataset | None:
+    """The store as xarray would open it, if it did not look at the first and last datetimes.
+
+    None if something else keeps it from being opened.
+    """
     try:
         raw = _as_xarray(path, decode_times=False)
+        late = {
+            str(name): moments(one)
+            for name, one in raw.variables.items()
+            if name not in raw.xindexes and are_moments(one)
+        }
+        found = _as_xarray(path, drop_variables=list(late))
+    except FAULTS:
+        return None
+    opened = xr.Dataset({**found.variables, **late}, attrs=raw.attrs)
+    return opened.set_coords([name for name in raw.coords if name in opened])
+
+
+def _of_which(path: Where) -> str:
+    """Which coordinates cannot be read: opening reads those that are indexes."""
+    try:
+        raw = _as_xarray(path, decode_times=False, create_default_indexes=False)
     except FAULTS:
         return ""
     bad = []
     for name, one in raw.variables.items():
-        if " since " not in str(one.attrs.get("units", "")):
-            continue
-        try:
-            for end in (0, -1):
-                np.asarray(one[(end,) * one.ndim].values)
-        except FAULTS:
-            bad.append(repr(str(name)))
-    return f", as variable {', '.join(bad)} is damaged in its first or last run" if bad else ""
+        if one.dims == (name,):
+            try:
+                np.asarray(one.values)
+            except FAULTS:
+                bad.append(repr(str(name)))
+    return f", as coordinate {', '.join(bad)} is damaged" if bad else ""
 
 
 def read_root(path: Where) -> dict[str, Any]:
@@ -302,9 +322,12 @@ def _check_coordinates(path: Where, root: Mapping[str, Any]) -> None:
 def _coordinate(
     array: xr.DataArray, stored: Stored, axes: Mapping[str, NDArray[np.int64]]
 ) -> xr.Variable:
-    variable = array.variable if str(array.name) in array.indexes else plain(stored)
-    if variable.dtype.kind == "T":
-        variable = variable.astype(object)
+    if str(array.name) in array.indexes:
+        variable = array.variable
+        if variable.dtype.kind == "T":
+            variable = variable.astype(object)
+    else:
+        variable = plain(stored)
     at = {dim: order for dim, order in axes.items() if dim in variable.dims}
     return variable.isel(at) if at else variable
 

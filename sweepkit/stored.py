@@ -150,7 +150,7 @@ class Stored:
             return "compute it again with sk.derive"
         return (
             f"sk.verify({str(self.place.path)!r}) names everything that is missing or damaged, and "
-            "the next sk.run computes just that again"
+            "the next sk.run restores or computes just that again"
         )
 
     def chunk(self, index: Index) -> Where:

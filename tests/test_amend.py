@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
-from sweepkit import format1
+from sweepkit import arrays, format1
 from sweepkit.amend import damage, restore
 from sweepkit.status import Status
 from sweepkit.stores.zarr import ZarrStore
@@ -68,7 +68,8 @@ def test_chunks_of_runs_that_never_ran_are_not_missed(store: str) -> None:
     assert [one.variable for one in damage(ZarrStore(store))] == ["y"]
 
 
-def test_what_is_noted_is_undone_once(store: str) -> None:
+def test_what_is_noted_is_undone_once(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "LOOKED_AT", 0)
     fill(store)
     chunk = Path(store, "y", "c", "1", "0")
     os.truncate(chunk, 5)
@@ -110,19 +111,95 @@ def test_a_damaged_value_is_told_with_its_variable_and_runs(store: str) -> None:
         sk.open(store)["y"].isel(a=slice(2, 4)).load()
 
 
-def when(a: int) -> dict[str, Any]:
-    return {"y": a, "t": np.datetime64("2001-01-01", "ns") + a}
+START = np.datetime64("2001-01-01", "ns")
 
 
-def test_damage_that_keeps_a_store_from_being_opened_is_told_by_name(store: str) -> None:
-    sweep = sk.Sweep(when, sk.grid(a=range(6)), version="1")
-    sk.run(sweep, store, backend="sequential", progress=False)
-    os.truncate(Path(store, "t", "c", "0"), 5)
-    with pytest.raises(sk.StoreError, match=r"cannot be opened, as variable 't' is damaged"):
+def typed(a: int) -> dict[str, Any]:
+    late = START + a
+    return {
+        "when": late,
+        "span": np.timedelta64(a, "ns"),
+        "moments": late + np.arange(3),
+        "text": f"é{a}",
+        "true": bool(a % 2),
+        "plane": complex(a, -a),
+        "wide": np.uint64(2**63 + a),
+    }
+
+
+@pytest.mark.parametrize("name", ["when", "moments", "span", "text", "true", "plane", "wide"])
+@pytest.mark.parametrize("block", [0, 3], ids=["first", "last"])
+def test_damaged_values_of_any_type_keep_no_store_from_being_opened(
+    store: str, name: str, block: int
+) -> None:
+    sweep = sk.Sweep(typed, sk.grid(a=range(16)), version="1")
+    before = sk.run(sweep, store, backend="sequential", progress=False).load()
+    own = ["0"] if name == "moments" else []
+    os.truncate(Path(store, name, "c", str(block), *own), 5)
+    opened = sk.open(store)
+    assert {n: opened[n].dtype for n in opened.variables} == {
+        n: before[n].dtype for n in before.variables
+    }
+    sound = slice(4, 12)
+    xr.testing.assert_identical(opened.isel(a=sound).load(), before.isel(a=sound))
+    with pytest.raises(sk.StoreError, match=rf"{name!r} is damaged in some of the runs at .*a"):
+        opened[name].load()
+    ds = sk.run(sweep, store, backend="sequential", progress=False).load()
+    timed = ["duration", "attempts"]
+    xr.testing.assert_identical(ds.drop_vars(timed), before.drop_vars(timed))
+    assert damage(ZarrStore(store)) == []
+
+
+@pytest.mark.parametrize("how", ["unlink", "flip"])
+@pytest.mark.parametrize(
+    "along",
+    [
+        START + np.arange(3),
+        np.arange(3) * np.timedelta64(1, "s"),
+        np.array(["p", "q", "é"]),
+        [1, 2, 3],
+    ],
+    ids=["datetime", "timedelta", "text", "number"],
+)
+def test_a_damaged_coordinate_of_an_output_is_told_and_restored(
+    store: str, along: Any, how: str
+) -> None:
+    outputs = {"trace": sk.output(dims="time", size=3, coords={"time": along})}
+    sweep = sk.Sweep(lambda a: {"trace": a + np.arange(3)}, sk.grid(a=[1, 2]), outputs=outputs)
+    before = sk.run(sweep, store, backend="sequential", progress=False).load()
+    harm(Path(store, "time", "c", "0"), how)
+    with pytest.raises(sk.StoreError, match="coordinate 'time'"):
         sk.open(store)
-    assert [one.variable for one in damage(ZarrStore(store))] == ["t"]
-    ds = sk.run(sweep, store, backend="sequential", progress=False)
-    assert (ds["t"] == np.datetime64("2001-01-01", "ns") + ds["a"].values).all()
+    assert [(one.variable, one.where) for one in damage(ZarrStore(store))] == [
+        ("time", "all of it; the next sk.run restores it")
+    ]
+    ds = sk.run(sweep, store, backend="sequential", progress=False).load()
+    xr.testing.assert_identical(ds, before)
+    assert damage(ZarrStore(store)) == []
+
+
+@pytest.mark.parametrize("name", ["word", "day"])
+def test_a_damaged_parameter_that_is_no_index_is_told_when_it_is_read(
+    store: str, name: str
+) -> None:
+    days = START + np.arange(3) * np.timedelta64(1, "D")
+    grid = sk.paired(dim="case", word=["a", "é", "longer"], day=days)
+    sweep = sk.Sweep(lambda word, day: 1.0, grid, version="1")
+    before = sk.run(sweep, store, backend="sequential", progress=False).load()
+    harm(Path(store, name, "c", "0"), "flip")
+    with pytest.raises(sk.StoreError, match=rf"{name!r} is damaged .*case 0 to 2.* restores"):
+        sk.open(store)[name].load()
+    ds = sk.run(sweep, store, backend="sequential", progress=False).load()
+    xr.testing.assert_identical(ds, before)
+
+
+def harm(chunk: Path, how: str) -> None:
+    if how == "unlink":
+        chunk.unlink()
+        return
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    chunk.write_bytes(content)
 
 
 def test_damage_of_a_store_that_was_mended_meanwhile_is_forgotten(store: str) -> None:

@@ -279,7 +279,7 @@ FOREIGN = {
     "click": {"cli", "launch", "outgoing", "shell"},
     "cloudpickle": {"executors", "fleet", "pickling"},
     "filelock": {"lock"},
-    "google_crc32c": {"parcels"},
+    "google_crc32c": {"arrays", "parcels"},
     "fsspec": {"addresses"},
     "icechunk": {"stores", "versioned"},
     "joblib": {"executors", "fleet", "member"},

@@ -232,14 +232,16 @@ class ZarrStore:
         mend_arrays(self.root, root)
         drop_partials(self.root)
         self.arrays.committed(own_arrays(root))
-        self.layout = self._committed_layout()
         self._coordinates().mend(own_copy)
         self.arrays.forget()
+        self.layout = self._committed_layout()
         if stage_arrays(root) != self._listed() or CHECKSUM not in root["consolidated_metadata"]:
             self.commit()  # a stage was made or changed, and its writer killed before it was listed
 
     def _coordinates(self) -> Coordinates:
-        names = [said["name"] for said in self.declaration["parameters"]]
+        said = self.declaration
+        along = list(said["stored"].get("coords", ()))
+        names = [one["name"] for one in said["parameters"]] + along
         return Coordinates(self.root, self.beside, self.arrays, names)
 
     def damaged_axes(self) -> dict[str, str]:
@@ -270,7 +272,9 @@ class ZarrStore:
 
     def _committed_layout(self) -> Layout:
         said = self.declaration
-        coords = {dim: self.arrays.own_axis(dim) for dim in said["stored"].get("coords", ())}
+        along = list(said["stored"].get("coords", ()))
+        lost = self.arrays.damaged_axes(along, self.path)  # only who peeks meets any
+        coords = {dim: self.arrays.own_axis(dim) for dim in along if dim not in lost}
         return replace(layout_of(said), coords=coords)
 
     # --- values ---
@@ -279,6 +283,10 @@ class ZarrStore:
         """Whether a chunk of a variable is there."""
         self.ground.settle()
         return self.arrays.has_chunk(name, index)
+
+    def sound(self, name: str, index: tuple[int, ...]) -> bool:
+        """Whether a chunk that is there fits its checksum; True where looking would cost much."""
+        return self.arrays.sound(name, index)
 
     def read(self, name: str, box: tuple[slice, ...]) -> NDArray[Any]:
         """Values of a variable in a box of runs, in memory's data type.
@@ -385,6 +393,7 @@ class ZarrStore:
         with self._writing("the layout"):
             self.layout = added(self.arrays, self.layout, variables, coords)
         self.commit(declaration)
+        self._coordinates().keep()
 
     def relabel(
         self, parameters: Sequence[Parameter], outputs: Mapping[str, Mapping[str, str]]

@@ -18,7 +18,7 @@ import pytest
 import xarray as xr
 
 import sweepkit as sk
-from sweepkit import format1
+from sweepkit import arrays, format1
 from sweepkit.root import sealed
 from sweepkit.status import Status
 
@@ -152,12 +152,27 @@ def test_a_damaged_chunk_is_named_and_just_its_runs_are_done_again(
     assert ledger.take() == set()
 
 
-def test_a_deleted_chunk_is_noticed_without_verify(
-    ledger: Ledger, store: str, original: xr.Dataset
+@pytest.mark.parametrize("harm", HARM)
+def test_a_damaged_chunk_is_noticed_without_verify(
+    ledger: Ledger, store: str, original: xr.Dataset, harm: Callable[[Path], None]
 ) -> None:
-    delete(chunk_of(store, "y"))
+    harm(chunk_of(store, "y"))
     same(run(ledger, store), original)
-    assert {one[0] for one in ledger.take()} <= {2, 3}
+    assert {one[0] for one in ledger.take()} == {2}
+    assert sk.verify(store).empty
+
+
+def test_flipped_chunks_of_a_store_too_big_to_be_read_are_left_to_verify(
+    ledger: Ledger, store: str, original: xr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "LOOKED_AT", 1000)
+    flip(chunk_of(store, "y"))
+    with pytest.raises(sk.StoreError, match=r"'y' is damaged .*sk\.verify"):
+        run(ledger, store)
+    assert ledger.take() == set()
+    assert list(sk.verify(store)["variable"]) == ["y"]
+    same(run(ledger, store), original)
+    assert {one[0] for one in ledger.take()} == {2}
 
 
 def test_reading_a_flipped_chunk_names_the_store_and_what_to_do(
