@@ -30,9 +30,9 @@ PROGRAM = (
 class PythonProcess:
     """A process that calls ``entry(pipe, *words)`` of a module, and ends when that returns.
 
-    It searches modules where this process does, has its working directory and sees its
-    ``sys.argv``, but does not import its main module. Until the function lets them through,
-    interrupts do not reach it.
+    It searches modules where this process does, has its working directory and its interpreter's
+    flags (as ``-O``), and sees its ``sys.argv``, but does not import its main module. Until the
+    function lets them through, interrupts do not reach it.
 
     Parameters
     ----------
@@ -69,7 +69,10 @@ class PythonProcess:
         self.connection, theirs = Pipe()
         self.sentinel, held_there = os.pipe()
         passed = (theirs.fileno(), held_there, *descriptors)
-        command = [sys.executable, "-P", "-c", PROGRAM, " ".join(map(str, passed)), *entry, *words]
+        # asserts, warnings and development mode hold there as they do here
+        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        program = ["-P", "-c", PROGRAM, " ".join(map(str, passed))]
+        command = [sys.executable, *flags, *program, *entry, *words]
         # An interrupt goes to a whole process group, which the process is in until it leaves it.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -349,8 +350,6 @@ def test_an_interrupt_sent_to_a_worker_does_not_reach_runs_and_is_left_to_their_
     store: str,
 ) -> None:
     def f(i: int) -> dict[str, float]:
-        import subprocess
-
         os.kill(os.getpid(), signal.SIGINT)
         code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
         out = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, check=True)
@@ -359,3 +358,15 @@ def test_an_interrupt_sent_to_a_worker_does_not_reach_runs_and_is_left_to_their_
     ds = run(f, store, 2)
     assert counts(ds) == {"done": 2}
     assert ds["deaf"].values.tolist() == [0.0, 0.0]
+
+
+def test_workers_have_the_flags_of_the_interpreter(store: str) -> None:
+    code = (
+        "import sys, sweepkit as sk\n"
+        "def flags(i): return {'optimized': sys.flags.optimize, 'dev': sys.flags.dev_mode}\n"
+        f"ds = sk.run(sk.Sweep(flags, sk.grid(i=[0])), {store!r}, backend='loky', progress=False)\n"
+        "print(int(ds['optimized'][0]), bool(ds['dev'][0]))"
+    )
+    command = [sys.executable, "-O", "-X", "dev", "-W", "ignore", "-c", code]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT)
+    assert told.stdout.split() == ["1", "True"], told.stderr
