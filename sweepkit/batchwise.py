@@ -17,17 +17,20 @@ from numpy.typing import NDArray
 
 from sweepkit.capture import capped, one_line, told
 from sweepkit.casts import Misfit
-from sweepkit.columns import Collector, Column, put_apart, whole_column
+from sweepkit.columns import FOREIGN, Collector, Column, put_apart, whole_column
 from sweepkit.containment import Surroundings, seed_globals
 from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork, outbox
 from sweepkit.outputs import Output
 from sweepkit.protocols import Result
 from sweepkit.results import as_mapping
+from sweepkit.returned import unmade
 from sweepkit.status import Status
 from sweepkit.streams import generators, seeds
 from sweepkit.vectorized import Vectorized
 
 __all__ = ["Calls", "arrays_of", "only_run"]
+
+RETURNED = "what was returned"
 
 
 class Calls:
@@ -154,7 +157,8 @@ class Calls:
         count, declared = int(rows.stop - rows.start), self._task.outputs
         try:
             named, ends = _taken_apart(value, declared, count)
-        except Misfit as misfit:
+        except FOREIGN as fault:
+            misfit = fault if isinstance(fault, Misfit) else unmade(RETURNED, value, fault)
             self._collector.misfits |= dict.fromkeys(range(rows.start, rows.stop), str(misfit))
             return
         at = np.arange(rows.start, rows.stop, dtype=np.intp)
@@ -164,14 +168,24 @@ class Calls:
                 name: whole_column(name, one, declared.get(name), first[name], at, ends.get(name))
                 for name, one in named.items()
             }
-        except Misfit:  # of some or all: each is looked at
+        except FOREIGN:  # a misfit of some or all: each is looked at
             for row in range(count):
-                self._collector.take(rows.start + row, _of_run(named, ends, row))
+                self._take_one(int(rows.start) + row, named, ends, row)
             return
         for name, column in made.items():
             if self._outbox is not None:
                 column = put_apart(name, column, self._outbox)
             self._columns.setdefault(name, []).append(column)
+
+    def _take_one(
+        self, at: int, named: Mapping[str, Any], ends: Mapping[str, NDArray[np.int32]], row: int
+    ) -> None:
+        try:
+            result = _of_run(named, ends, row)
+        except FOREIGN as fault:
+            self._collector.misfits[at] = str(unmade(RETURNED, named, fault))
+        else:
+            self._collector.take(at, result)
 
 
 def arrays_of(

@@ -15,9 +15,13 @@ from sweepkit.format1 import fill_value
 from sweepkit.outputs import Output, name_fault
 from sweepkit.parcels import Outbox, Parcel
 from sweepkit.results import Seen, as_mapping, check_dims, names_fault, seen_value
-from sweepkit.returned import plain_array
+from sweepkit.returned import check_present, plain_array, unmade
 
-__all__ = ["Collector", "Column", "put_apart", "whole_column"]
+__all__ = ["FOREIGN", "Collector", "Column", "put_apart", "whole_column"]
+
+
+FOREIGN = (Exception, SystemExit)
+"""What code of a result's own may raise while it is taken apart, as ``__array__`` of a tensor."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +144,25 @@ class Collector:
         Misfit
             If it cannot be stored.
         """
-        named = as_mapping(result, self._declared)
-        wrong = names_fault(named, self._declared)
+        try:
+            named = as_mapping(result, self._declared)
+            wrong = names_fault(named, self._declared)
+        except Misfit:
+            raise
+        except FOREIGN as fault:
+            raise unmade("what was returned", result, fault) from None
         if wrong is not None:
             if any(name_fault(name) is not None for name in named):
                 self.misnamed = wrong
             raise Misfit(wrong)
-        seen = {
-            name: seen_value(name, value, self._declared.get(name)) for name, value in named.items()
-        }
+        seen = {}
+        for name, value in named.items():
+            try:
+                seen[name] = seen_value(name, value, self._declared.get(name))
+            except Misfit:
+                raise
+            except FOREIGN as fault:
+                raise unmade(f"output {name!r}", value, fault) from None
         check_dims(seen)
         return seen
 
@@ -240,9 +254,10 @@ class Collector:
 
 def _may_change(value: object) -> bool:
     """Whether a simulator could change a value after it has handed it out."""
-    if isinstance(value, list | dict | bytearray):
+    kind = type(value)  # of the value itself, looking might run code of its own
+    if issubclass(kind, list | dict | bytearray):
         return True
-    return hasattr(value, "__array__") and not isinstance(value, np.generic)
+    return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
 
 
 def _stacked(members: Iterable[tuple[int, Seen]]) -> Column:
@@ -302,9 +317,10 @@ def whole_column(
         If some of it does not fit.
     """
     own = tuple(map(str, value.dims[1:])) if hasattr(value, "dims") else first.dims
-    array, dtype = plain_array(
-        name, getattr(value, "values", value) if hasattr(value, "dims") else value
-    )
+    if hasattr(value, "dims"):
+        check_present(name, getattr(value, "data", None))
+        value = getattr(value, "values", value)
+    array, dtype = plain_array(name, value)
     if own != first.dims and len(own) == len(first.dims):
         array = array.transpose(0, *(1 + own.index(dim) for dim in first.dims))
     ends = None

@@ -123,7 +123,8 @@ class Fit:
             column = self._opened(column)
             wide = self._widen(variable, column, self._parts.get(name, ()))
             if wide is not variable and name in self._parts:
-                self._parts[name] = [(r, v.astype(wide.dtype)) for r, v in self._parts[name]]
+                with np.errstate(invalid="ignore"):  # a signalling NaN
+                    self._parts[name] = [(r, v.astype(wide.dtype)) for r, v in self._parts[name]]
             self._known[name] = variable = wide
         if column.written and self._as_stored(variable, column):
             self._add_parcels(name, rows, column.values)
