@@ -262,7 +262,7 @@ def test_a_closed_laptop_costs_no_run_its_time_limit(tmp_path: Path, start: Star
             if p.finished >= 2 and not said:
                 said.append(print("running", flush=True))
 
-        ds = sk.run(sk.Sweep(f, sk.grid(i=range(30))), "a.zarr", n_jobs=2, timeout=3.0,
+        ds = sk.run(sk.Sweep(f, sk.grid(i=range(16))), "a.zarr", n_jobs=2, timeout=3.0,
                     progress=progress)
         print(json.dumps(ds["status"].values.tolist()))
         """
@@ -276,7 +276,7 @@ def test_a_closed_laptop_costs_no_run_its_time_limit(tmp_path: Path, start: Star
     for one in reversed(all_):
         one.resume()
     out, err = driver.communicate(timeout=LIMIT)
-    assert json.loads(out) == [Status.DONE] * 30, err
+    assert json.loads(out) == [Status.DONE] * 16, err
 
 
 # --- what a run is given -----------------------------------------------------------------------
