@@ -8,11 +8,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 
 from sweepkit import keeper
+from sweepkit.process import interpreter
 
 __all__ = ["Premises"]
 
@@ -29,6 +29,7 @@ class Premises:
 
     def __init__(self) -> None:
         clear_abandoned()
+        self._standard = _hold_standard_files()
         self.path = tempfile.mkdtemp(prefix=PREFIX)
         owner = os.path.join(self.path, OWNER)
         self._lock = os.open(f"{owner}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -44,7 +45,7 @@ class Premises:
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", keeper.__file__, self.path],
+                [interpreter(), "-I", "-S", keeper.__file__, self.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -65,6 +66,20 @@ class Premises:
                 self._keeper.stdin.write(b".")
                 self._keeper.stdin.close()
             self._keeper.wait()
+        for one in self._standard:
+            os.close(one)
+
+
+def _hold_standard_files() -> list[int]:
+    """Open files 0 to 2 where they are closed; returns those.
+
+    Else pipes would get these numbers, which mean something else in a process that is started.
+    """
+    held = []
+    while (one := os.open(os.devnull, os.O_RDWR)) <= 2:
+        held.append(one)
+    os.close(one)
+    return held
 
 
 def clear_abandoned() -> None:
