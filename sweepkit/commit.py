@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sweepkit.files import loads, read_bytes, remove_tree, replace_file
+from sweepkit.files import clear_way, loads, read_bytes, remove_tree, replace_file
 from sweepkit.format1 import ATTRIBUTE, FORMAT, Layout, layout_json
 from sweepkit.places import KeyPath, Place, Where
 from sweepkit.root import (
@@ -163,6 +163,8 @@ def mend_arrays(root: Place, said: Mapping[str, Any]) -> None:
     for name, metadata in own_arrays(said).items():
         path = root / name / "zarr.json"
         if loads(path) != metadata:
+            if isinstance(root, Path):
+                clear_way(root / name, "zarr.json")
             path.parent.mkdir(exist_ok=True)
             replace_file(path, json.dumps(metadata))
 

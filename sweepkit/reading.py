@@ -24,6 +24,7 @@ from sweepkit.root import (
     OutdatedError,
     checked,
     damaged_root,
+    next_call,
     root_bytes,
     side_folder,
 )
@@ -245,7 +246,7 @@ def _opened(path: Where) -> tuple[Place, xr.Dataset]:
                 raise DamagedError(
                     f"{path} cannot be opened{_of_which(path)}: {fault}; "
                     f"sk.verify({str(path)!r}) names what is damaged, "
-                    "and the next sk.run restores or computes just that again"
+                    f"and {next_call(path)} restores or computes just that again"
                 ) from fault
             found = despite
         if stamp(root_path) == seen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "UnreachableError",
     "checked",
     "layout_words",
+    "next_call",
     "root_bytes",
     "sealed",
     "side_folder",
@@ -209,11 +211,17 @@ def _compare(root: Mapping[str, Any], path: Where, copy: bytes) -> None:
         raise damaged_root(path, "has another declaration", copy)
 
 
+def next_call(path: Where | Place) -> str:
+    """The call that makes good what a store, or a stage of it, has lost, in words."""
+    stage = re.fullmatch(rf"(.+)/{STAGES}/\d+", str(path))
+    return f"sk.refine(sweep, {stage[1]!r})" if stage else "the next sk.run"
+
+
 def damaged_root(path: Where, what: str, copy: bytes | None) -> DamagedError:
     """The error for a root that is not what was committed."""
     kept = side_folder(place(path)) / "root.json"
     ways = (
-        f"the next sk.run restores it from its copy, {kept}"
+        f"{next_call(path)} restores it from its copy, {kept}"
         if copy is not None
         else f"there is no copy of it in {kept}, so take it from a copy of the store"
     )
