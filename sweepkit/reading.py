@@ -24,6 +24,7 @@ from sweepkit.root import (
     OutdatedError,
     checked,
     damaged_root,
+    lost_root,
     next_call,
     root_bytes,
     side_folder,
@@ -302,7 +303,7 @@ def read_root(path: Where) -> dict[str, Any]:
     here = place(path)
     content = root_bytes(here)
     copy = read_bytes(side_folder(here) / "root.json")
-    if content is None and copy is not None and (here / "status").is_dir():
+    if content is None and lost_root(here, copy):
         raise damaged_root(path, "is missing", copy)
     return checked(content, path, copy)
 

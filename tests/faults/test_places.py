@@ -113,6 +113,37 @@ def test_folders_named_as_half_written_files_go(store: Path) -> None:
     assert not any(map(os.path.exists, left))
 
 
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("root", [lose, cut, as_folder])
+@pytest.mark.parametrize("copy", [None, lose, cut])
+def test_a_root_comes_back_or_says_that_it_cannot_and_nothing_is_touched(
+    root: Callable[[Path], None], copy: Callable[[Path], None] | None, store: Path, made: Path
+) -> None:
+    root(store / "zarr.json")
+    if copy is None:
+        sk.run(SWEEP, store, backend="sequential", progress=False)
+        assert results(store).identical(results(made))
+        return
+    copy(Path(f"{store}.sweepkit/root.json"))
+    before = {one: one.stat().st_mtime_ns for one in store.rglob("*")}
+    told = r"zarr\.json(, is damaged: .*take it from a copy| cannot be read: Is a directory; mend)"
+    for call in (
+        lambda: sk.open(store),
+        lambda: sk.verify(store),
+        lambda: sk.run(SWEEP, store, backend="sequential", progress=False),
+    ):
+        with pytest.raises(sk.StoreError, match=told):
+            call()
+    assert {one: one.stat().st_mtime_ns for one in store.rglob("*")} == before
+
+
 @pytest.mark.parametrize("name", ["y/c/0", "y/zarr.json", "b/c/0", "zarr.json"])
 def test_damage_of_a_stage_names_the_call_that_makes_it_good_and_that_does(
     name: str, store: Path, made: Path
