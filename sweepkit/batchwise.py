@@ -61,7 +61,7 @@ class Calls:
         self._keys = keys
         self._process = os.getpid()
         self._outbox = outbox(task, station)
-        self._collector = Collector(task.outputs, self._outbox)
+        self._collector = Collector(task.outputs, self._outbox, interrupted=station.interrupted)
         self._columns: dict[str, list[Column]] = {}
         self._errors: dict[int, str] = {}
         self._logs: dict[int, str] = {}
@@ -86,7 +86,8 @@ class Calls:
         for row, misfit in self._collector.misfits.items():
             status[row] = Status.INVALID
             self._errors[row] = one_line(misfit)
-            self._logs[row] = capped(f"{self._logs.get(row, '')}{misfit}\n")
+            trace = self._collector.traces.get(row, "")
+            self._logs[row] = capped(f"{self._logs.get(row, '')}{misfit}\n{trace}")
         joined = {name: _joined(group, done) for name, group in self._columns.items()}
         notes, misnamed = self._surroundings.told(), self._collector.misnamed
         return Result(
@@ -152,10 +153,11 @@ class Calls:
 
     def _take(self, rows: slice, value: Any) -> None:
         count, declared = int(rows.stop - rows.start), self._task.outputs
+        spoil = self._collector.spoil
         try:
             named, ends = _taken_apart(value, declared, count)
-        except Misfit as misfit:
-            self._collector.misfits |= dict.fromkeys(range(rows.start, rows.stop), str(misfit))
+        except BaseException as fault:  # of code that the simulator gave along
+            spoil(range(rows.start, rows.stop), fault)
             return
         at = np.arange(rows.start, rows.stop, dtype=np.intp)
         try:
@@ -164,9 +166,16 @@ class Calls:
                 name: whole_column(name, one, declared.get(name), first[name], at, ends.get(name))
                 for name, one in named.items()
             }
-        except Misfit:  # of some or all: each is looked at
+        except BaseException as fault:  # of some or all: each is looked at
+            if isinstance(fault, KeyboardInterrupt) and self._station.interrupted():
+                raise
             for row in range(count):
-                self._collector.take(rows.start + row, _of_run(named, ends, row))
+                try:
+                    one = _of_run(named, ends, row)
+                except BaseException as own:  # of code that the simulator gave along
+                    spoil((rows.start + row,), own)
+                else:
+                    self._collector.take(rows.start + row, one)
             return
         for name, column in made.items():
             if self._outbox is not None:

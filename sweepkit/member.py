@@ -104,12 +104,17 @@ class Member:
             self.connection.close()
 
     def kill(self) -> None:
-        """End the worker and what it started, as far as it is of its group or family."""
+        """End the worker and what it started, as far as it is of its group or family.
+
+        Trackers that runs started are left, to remove what these ran out on.
+        """
         pid = self.process.pid
         family = keeper.descendants(pid)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        keeper.kill([pid, *family])
+        left = keeper.trackers(pid)
+        if not left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        keeper.kill([pid, *(one for one in family if one not in left)])
 
     def kill_with_stack(self) -> None:
         """As kill, but the stack it is in goes to its log first."""
