@@ -21,10 +21,23 @@ import sys
 import time
 from contextlib import suppress
 
-__all__ = ["MARK", "descendants", "end_kin", "kin", "kill", "serves", "trackers"]
+__all__ = [
+    "MARK",
+    "OWNER",
+    "clear",
+    "descendants",
+    "end_kin",
+    "kill",
+    "kin",
+    "serves",
+    "trackers",
+]
 
 MARK = "SWEEPKIT_SESSION"
 """Variable of the environment of workers and all that they start: the place of the worker."""
+
+OWNER = "owner"
+"""File in a session's folder that the session keeps locked, so that it is known to be alive."""
 
 ROUNDS = 20
 """How often processes are looked for, in case that one starts others meanwhile."""
@@ -131,6 +144,24 @@ def end_kin(place: str) -> None:
     kill(sorted(spared))
 
 
+def clear(folder: str) -> None:
+    """Remove a session's folder; the file of its owner goes last.
+
+    By that file the folder is known for what it is, so what a kill, or a file that cannot be
+    removed, leaves here goes with a later session.
+    """
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != OWNER:
+                with suppress(OSError):
+                    os.unlink(entry.path)
+        if os.listdir(folder) == [OWNER]:
+            os.unlink(os.path.join(folder, OWNER))
+        os.rmdir(folder)
+
+
 def keep(folder: str) -> None:
     """Wait until the driver is done or gone; if it is gone, end and remove what it left."""
     driver = os.getppid()
@@ -142,7 +173,7 @@ def keep(folder: str) -> None:
             break
     for _ in range(ROUNDS):
         end_kin(folder + os.sep)
-        shutil.rmtree(folder, ignore_errors=True)
+        clear(folder)
         if not os.path.exists(folder):
             return
         time.sleep(0.1)  # something was still writing

@@ -33,7 +33,7 @@ from sweepkit.commit import (
     stage_numbers,
 )
 from sweepkit.coordinates import Coordinates
-from sweepkit.files import drop_partials, loads, remove_tree, replace_file
+from sweepkit.files import clear_way, drop_partials, loads, remove_tree, replace_file
 from sweepkit.format1 import ATTRIBUTE, Layout, Variable, axis, layout_of
 from sweepkit.ground import Folder
 from sweepkit.growth import added, grown, make_arrays, make_variable, noted, relabelled
@@ -337,7 +337,9 @@ class ZarrStore:
             If the parcel is gone, or cannot be put there.
         """
         with self._writing(f"variable {name!r}"):
-            deliver(parcel, Path(self.path, name, "c", *map(str, index)))
+            array, inner = Path(self.path, name), ("c", *map(str, index))
+            clear_way(array, *inner)
+            deliver(parcel, array.joinpath(*inner))
 
     def _writing(self, what: str) -> AbstractContextManager[None]:
         return writing(self.path, what, self.beside)
