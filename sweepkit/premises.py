@@ -6,18 +6,20 @@ import fcntl
 import glob
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from stat import S_ISDIR
 
 from sweepkit import keeper
 from sweepkit.keeper import OWNER
 
-__all__ = ["Premises"]
+__all__ = ["Premises", "making_room"]
 
 PREFIX = "sweepkit-"
 GIVEN = re.compile(r"sweepkit-[a-z0-9_]{8}")
@@ -38,7 +40,8 @@ class Premises:
 
     def __init__(self) -> None:
         clear_abandoned()
-        self.path, self._lock = _settled()
+        with making_room(tempfile.gettempdir()):
+            self.path, self._lock = _settled()
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def watch(self) -> None:
@@ -70,6 +73,22 @@ class Premises:
                 self._keeper.stdin.write(b".")
                 self._keeper.stdin.close()
             self._keeper.wait()
+
+
+@contextmanager
+def making_room(folder: str) -> Iterator[None]:
+    """Within, an error of the system is told as one of the folder for temporary files."""
+    try:
+        yield
+    except OSError as fault:
+        free = ""
+        with suppress(OSError):
+            free = f"; {shutil.disk_usage(folder).free:,} bytes are free there"
+        raise OSError(
+            fault.errno,
+            f"{fault.strerror or fault}: temporary files cannot be made in {folder}{free}; make "
+            "room there, or have TMPDIR name another folder before Python starts",
+        ) from fault
 
 
 def _settled() -> tuple[str, int]:
