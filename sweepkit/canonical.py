@@ -278,7 +278,7 @@ def nanoseconds(times: NDArray[Any]) -> NDArray[Any]:
         If one cannot be, with the words that follow "the value is".
     """
     unit = np.datetime_data(times.dtype)[0]
-    if times.dtype.kind == "m" and unit == "generic":
+    if times.dtype.kind == "m" and unit == "generic" and not np.isnat(times).all():
         raise ValueError("a timedelta without a unit; give it one, as in np.timedelta64(3, 's')")
     if times.dtype.kind == "m" and unit in ("M", "Y"):  # numpy takes them at their mean length
         raise ValueError(

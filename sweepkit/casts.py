@@ -25,6 +25,8 @@ def as_declared(name: str, array: NDArray[Any], given: str, wanted: str) -> NDAr
         if not np.array_equal(np.isinf(rounded), np.isinf(array)):
             raise Misfit(f"output {name!r} is {given} and too large for the declared {wanted}")
         return rounded
+    if given.startswith("float") and wanted.lstrip("u").startswith("int"):
+        array = array + np.zeros((), dtype=array.dtype)  # -0.0 is the integer 0
     return cast_exactly(name, array, given, wanted)
 
 
@@ -123,7 +125,7 @@ def _survived(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
     if source == "f" and target in "iu":
         limits = np.iinfo(cast.dtype)
         inside = (array >= float(limits.min)) & (array < float(limits.max + 1))
-        return np.asarray(inside & (cast == array))
+        return np.asarray(inside & (cast == array) & ~((array == 0) & np.signbit(array)))
     same = cast.astype(array.dtype) == array
     if source == "f":
         return np.asarray(same | (np.isnan(cast) & np.isnan(array)))

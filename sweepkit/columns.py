@@ -16,9 +16,13 @@ from sweepkit.format1 import fill_value
 from sweepkit.outputs import Output, name_fault
 from sweepkit.parcels import Outbox, Parcel
 from sweepkit.results import Seen, as_mapping, check_dims, names_fault, seen_value
-from sweepkit.returned import plain_array
+from sweepkit.returned import check_present, plain_array, unmade
 
-__all__ = ["Collector", "Column", "put_apart", "whole_column"]
+__all__ = ["FOREIGN", "Collector", "Column", "put_apart", "whole_column"]
+
+
+FOREIGN = (Exception, SystemExit)
+"""What code of a result's own may raise while it is taken apart, as ``__array__`` of a tensor."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +143,13 @@ class Collector:
     def spoil(self, rows: Iterable[int], fault: BaseException) -> None:
         """Note that results do not fit, or what they raised when they were read."""
         self._heed(fault)
-        said = str(fault) if isinstance(fault, Misfit) else ""
-        if not said:
-            line, trace = told(fault)
-            said = f"what was returned cannot be read: it raises {line}"
-            self.traces |= dict.fromkeys(rows, trace)
+        cause: BaseException | None = fault
+        if isinstance(fault, Misfit):
+            said, cause = str(fault), fault.__cause__
+        else:
+            said = f"what was returned cannot be read: it raises {told(fault)[0]}"
+        if cause is not None:
+            self.traces |= dict.fromkeys(rows, told(cause)[1])
         self.misfits |= dict.fromkeys(rows, said)
 
     def _heed(self, fault: BaseException) -> None:
@@ -167,15 +173,25 @@ class Collector:
         Misfit
             If it cannot be stored.
         """
-        named = as_mapping(result, self._declared)
-        wrong = names_fault(named, self._declared)
+        try:
+            named = as_mapping(result, self._declared)
+            wrong = names_fault(named, self._declared)
+        except Misfit:
+            raise
+        except FOREIGN as fault:
+            raise unmade("what was returned", result, fault) from fault
         if wrong is not None:
             if any(name_fault(name) is not None for name in named):
                 self.misnamed = wrong
             raise Misfit(wrong)
-        seen = {
-            name: seen_value(name, value, self._declared.get(name)) for name, value in named.items()
-        }
+        seen = {}
+        for name, value in named.items():
+            try:
+                seen[name] = seen_value(name, value, self._declared.get(name))
+            except Misfit:
+                raise
+            except FOREIGN as fault:
+                raise unmade(f"output {name!r}", value, fault) from fault
         check_dims(seen)
         return seen
 
@@ -278,9 +294,10 @@ class Collector:
 
 def _may_change(value: object) -> bool:
     """Whether a simulator could change a value after it has handed it out."""
-    if isinstance(value, list | dict | bytearray):
+    kind = type(value)  # of the value itself, looking might run code of its own
+    if issubclass(kind, list | dict | bytearray):
         return True
-    return hasattr(value, "__array__") and not isinstance(value, np.generic)
+    return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
 
 
 def _stacked(members: Iterable[tuple[int, Seen]]) -> Column:
@@ -340,9 +357,10 @@ def whole_column(
         If some of it does not fit.
     """
     own = tuple(map(str, value.dims[1:])) if hasattr(value, "dims") else first.dims
-    array, dtype = plain_array(
-        name, getattr(value, "values", value) if hasattr(value, "dims") else value
-    )
+    if hasattr(value, "dims"):
+        check_present(name, getattr(value, "data", None))
+        value = getattr(value, "values", value)
+    array, dtype = plain_array(name, value)
     if own != first.dims and len(own) == len(first.dims):
         array = array.transpose(0, *(1 + own.index(dim) for dim in first.dims))
     ends = None

@@ -110,9 +110,7 @@ class Fit:
                 "the same in every run, np.nan where there is nothing",
             )
             return
-        fault = shape_fault(variable, column) or coords_fault(
-            name, column, self._coords, self._first
-        )
+        fault = shape_fault(variable, column) or coords_fault(name, column, self._coords)
         if fault is not None:
             self._refuse(rows, fault)
             return
@@ -123,7 +121,8 @@ class Fit:
             column = self._opened(column)
             wide = self._widen(variable, column, self._parts.get(name, ()))
             if wide is not variable and name in self._parts:
-                self._parts[name] = [(r, v.astype(wide.dtype)) for r, v in self._parts[name]]
+                with np.errstate(invalid="ignore"):  # a signalling NaN
+                    self._parts[name] = [(r, v.astype(wide.dtype)) for r, v in self._parts[name]]
             self._known[name] = variable = wide
         if column.written and self._as_stored(variable, column):
             self._add_parcels(name, rows, column.values)
@@ -252,20 +251,48 @@ def learnt_coords(
     return coords
 
 
-def coords_fault(
-    name: str, column: Column, stored: Mapping[str, NDArray[Any]], first: str
-) -> str | None:
+def coords_fault(name: str, column: Column, stored: Mapping[str, NDArray[Any]]) -> str | None:
     """Why the coordinates that results carry are not those stored; None if they are."""
     for dim, values in column.coords.items():
         known = stored.get(dim)
-        if known is None or column.pad == dim:
-            continue
-        if known.shape != values.shape or not np.all(known == values):
+        if known is None and column.pad == dim:
             return (
-                f"output {name!r} has other coordinate values along {dim!r} than {first}; "
-                "return them as an output of their own"
+                f"output {name!r} has coordinates along {dim!r}, which is padded: they would be "
+                "lost; return them as an output of their own, declare those of the longest run "
+                f"with sk.output(..., coords=...), or leave them out with .drop_vars({dim!r})"
+            )
+        if known is None:
+            return (
+                f"output {name!r} has coordinates along {dim!r}, from {values[0]} on, but the "
+                "sweep stores none; return them in every run, or as an output of their own"
+            )
+        if column.pad == dim:
+            known = known[: len(values)]
+        differs = _differs(known, values)
+        if differs is not None:
+            return (
+                f"output {name!r} has other coordinate values along {dim!r} than the sweep "
+                f"stores: {differs}; return them as an output of their own"
             )
     return None
+
+
+def _differs(known: NDArray[Any], values: NDArray[Any]) -> str | None:
+    """Where coordinates differ, both sides named; NaN equals NaN, and integers are exact."""
+    if known.shape != values.shape:
+        return f"{len(values)} instead of {len(known)}"
+    if known.dtype == values.dtype and known.dtype.kind in "fMm":
+        if np.array_equal(known, values, equal_nan=True):
+            return None
+    elif known.tolist() == values.tolist():
+        return None
+    pairs = zip(values.tolist(), known.tolist(), strict=True)
+    at = next(
+        at
+        for at, (one, other) in enumerate(pairs)
+        if one != other and (one == one or other == other)  # NaN differs from itself
+    )
+    return f"{values[at]} instead of {known[at]} at position {at}"
 
 
 def shape_fault(variable: Variable, column: Column) -> str | None:

@@ -59,6 +59,7 @@ class Member:
             (str(life.fileno()), self.log_path, claim_path, str(threads), repr(most)),
             (life.fileno(),),
             {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place},
+            self.log_path,
         )
         life.close()
         self.connection = self.process.connection

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.canonical import nanoseconds
 from sweepkit.format1 import RESERVED
 from sweepkit.parameters import check_name
 from sweepkit.returned import dtype_name
@@ -132,16 +133,18 @@ def output(
 def coordinate(dim: str, given: Any) -> NDArray[Any]:
     """Values along a dim in a data type that is stored."""
     array = np.asarray(given)
-    if array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat):
-        array = array.astype(str)
-    name = dtype_name(array.dtype)
+    texts = array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat)
+    name = "str" if texts else dtype_name(array.dtype)
     if array.ndim != 1 or name is None:
         raise ValueError(
             f"coords along {dim!r} are {array.dtype} of shape {array.shape}; give numbers, text "
             "or datetimes along one dim"
         )
     if name.endswith("[ns]"):
-        return array.astype(name)
+        try:
+            return nanoseconds(array)
+        except ValueError as fault:
+            raise ValueError(f"coords along {dim!r} have a value that is {fault}") from None
     return array.astype(object) if name == "str" else array.astype(name)
 
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from stat import S_ISDIR
 
 from sweepkit import keeper
 from sweepkit.keeper import OWNER
+from sweepkit.process import interpreter
 
 __all__ = ["Premises", "making_room"]
 
@@ -40,8 +40,13 @@ class Premises:
 
     def __init__(self) -> None:
         clear_abandoned()
-        with making_room(tempfile.gettempdir()):
-            self.path, self._lock = _settled()
+        self._standard = _hold_standard_files()
+        try:
+            with making_room(tempfile.gettempdir()):
+                self.path, self._lock = _settled()
+        except OSError:
+            self._let_standard_files_go()
+            raise
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def watch(self) -> None:
@@ -52,7 +57,7 @@ class Premises:
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", keeper.__file__, self.path],
+                [interpreter(), "-I", "-S", keeper.__file__, self.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -73,6 +78,23 @@ class Premises:
                 self._keeper.stdin.write(b".")
                 self._keeper.stdin.close()
             self._keeper.wait()
+        self._let_standard_files_go()
+
+    def _let_standard_files_go(self) -> None:
+        for one in self._standard:
+            os.close(one)
+
+
+def _hold_standard_files() -> list[int]:
+    """Open files 0 to 2 where they are closed; returns those.
+
+    Else pipes would get these numbers, which mean something else in a process that is started.
+    """
+    held = []
+    while (one := os.open(os.devnull, os.O_RDWR)) <= 2:
+        held.append(one)
+    os.close(one)
+    return held
 
 
 @contextmanager

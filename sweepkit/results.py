@@ -15,7 +15,7 @@ from sweepkit.format1 import RESERVED, fill_value
 from sweepkit.outputs import Output, coordinate, name_fault
 from sweepkit.parameters import check_name
 from sweepkit.parcels import Parcel
-from sweepkit.returned import plain_array, type_name
+from sweepkit.returned import check_present, plain_array, type_name
 
 __all__ = ["Seen", "as_mapping", "check_dims", "names_fault", "seen_value"]
 
@@ -127,6 +127,7 @@ def seen_value(name: str, value: Any, said: Output | None) -> Seen:
         for dim in dims:
             if dim in getattr(value, "coords", ()):
                 coords[dim] = _carried(dim, value.coords[dim].values)
+        check_present(name, getattr(value, "data", None))
         value = value.values
     elif hasattr(value, "index") and hasattr(value, "iloc"):
         _check_unlabelled(name, value)

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.canonical import nanoseconds
-from sweepkit.casts import Misfit
+from sweepkit.capture import told
+from sweepkit.casts import Misfit, cast_exactly, joined_dtype
 
-__all__ = ["dtype_name", "plain_array", "type_name"]
+__all__ = ["check_present", "dtype_name", "plain_array", "type_name", "unmade"]
 
 TIMES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
+SEQUENCES = (list, tuple, range)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str | None:
@@ -41,7 +43,7 @@ def plain_array(name: str, value: Any) -> tuple[NDArray[Any], str]:
     if isinstance(value, float) and not isinstance(value, np.generic):
         return np.array(value, dtype=np.float64), "float64"
     if isinstance(value, str):
-        return _strings(name, np.array(value, dtype=object)), "str"
+        return _strings(name, np.array(str.__str__(value), dtype=object)), "str"
     if isinstance(value, datetime.datetime | datetime.date | datetime.timedelta):
         if getattr(value, "tzinfo", None) is not None:
             raise Misfit(f"output {name!r} carries a time zone; convert to UTC and drop it")
@@ -66,10 +68,11 @@ def _whole(name: str, value: int) -> tuple[NDArray[Any], str]:
 
 
 def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
-    if isinstance(value, list | tuple | range):
+    if isinstance(value, SEQUENCES):
+        if _holds_arrays(value):
+            return _of_arrays(name, value)
         value = _from_sequence(name, value)
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise Misfit(f"output {name!r} is masked in places; fill it, as in .filled(np.nan)")
+    check_present(name, value)
     try:
         array = np.array(value)  # a copy: the simulator may change its own in the next run
     except (ValueError, TypeError) as fault:
@@ -107,17 +110,84 @@ def _array(name: str, value: Any) -> tuple[NDArray[Any], str]:
     return array.astype(array.dtype.newbyteorder("="), copy=False), dtype
 
 
+def check_present(name: str, value: Any) -> None:
+    """Refuse arrays of numpy, pandas, pyarrow or polars with entries that are masked or missing.
+
+    Made an array of numpy, they would show as values, or as NaN beside rounded integers.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        if np.ma.is_masked(value):
+            raise Misfit(f"output {name!r} is masked in places; fill it, as in .filled(np.nan)")
+        return
+    missing: Any = 0
+    if hasattr(value, "isna"):
+        kind = getattr(value, "dtype", None)
+        sparse = hasattr(kind, "fill_value")  # whose gaps are values
+        plain = kind is None or sparse or isinstance(kind, np.dtype)
+        missing = 0 if plain else np.sum(value.isna())
+    elif hasattr(value, "null_count"):
+        missing = value.null_count() if callable(value.null_count) else value.null_count
+    if missing:
+        raise Misfit(
+            f"output {name!r} is a {type_name(value)} with missing entries (null or <NA>); fill "
+            "them, or return floats with np.nan"
+        )
+
+
+def _is_array(kind: type) -> bool:
+    return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
+
+
+def _holds_arrays(value: Sequence[Any]) -> bool:
+    kinds = () if isinstance(value, range) else set(map(type, value))
+    if any(map(_is_array, kinds)):
+        return True
+    nested = any(issubclass(kind, list | tuple) for kind in kinds)
+    return nested and any(_holds_arrays(one) for one in value if isinstance(one, list | tuple))
+
+
+def _of_arrays(name: str, value: Sequence[Any]) -> tuple[NDArray[Any], str]:
+    """A list of arrays as one array of a type that holds them all without loss."""
+    parts = []
+    for one in value:
+        if any(dim in getattr(one, "coords", ()) for dim in getattr(one, "dims", ())):
+            raise Misfit(
+                f"output {name!r} is a {type(value).__name__} of arrays with coordinates, which "
+                "would be lost; return one array, as of xr.concat(...)"
+            )
+        if hasattr(one, "dims"):
+            check_present(name, getattr(one, "data", None))
+        parts.append(plain_array(name, one))
+    joined, what = parts[0][1], f"output {name!r} is a {type(value).__name__} of arrays of"
+    for array, dtype in parts:
+        wide = joined_dtype(joined, dtype)
+        if wide is None or array.shape != parts[0][0].shape:
+            both = [f"{one} of shape {shown.shape}" for shown, one in (parts[0], (array, dtype))]
+            raise Misfit(f"{what} {' and '.join(both)}; return one array")
+        joined = wide
+    try:
+        return np.stack([cast_exactly(name, *one, joined) for one in parts]), joined
+    except Misfit:
+        kinds = " and ".join(sorted({dtype for _, dtype in parts}))
+        raise Misfit(
+            f"{what} {kinds}, and no type holds all of their values without loss; return text"
+        ) from None
+
+
 def _from_sequence(name: str, value: Sequence[Any]) -> Any:
     """Lists, nested ones too, as an array of the one type that they hold; numpy would cast."""
-    entries = np.array(value, dtype=object).ravel().tolist()
+    shaped = np.array(value, dtype=object)
+    entries = shaped.ravel().tolist()
     kinds = {_sort(kind) for kind in set(map(type, entries))}
-    if kinds & {"list", "tuple", "ndarray"}:  # ragged, of which numpy tells more
+    if kinds & {"list", "tuple"}:  # ragged, of which numpy tells more
         return value
     if len(kinds) > 1 and not kinds <= {"int", "float"}:
         raise Misfit(
             f"output {name!r} is a {type(value).__name__} of mixed types "
             f"({', '.join(sorted(kinds))}); return an array of one type"
         )
+    if kinds & {"str", "datetime", "timedelta"}:
+        return shaped  # an array of numpy's type cuts zeros off text and wraps far dates
     if "int" not in kinds:
         return value
     whole = [int(one) for one in entries if not isinstance(one, float | np.floating)]
@@ -147,6 +217,11 @@ def _sort(kind: type) -> str:
     return "str" if issubclass(kind, str) else kind.__name__
 
 
+def unmade(what: str, value: object, fault: BaseException) -> Misfit:
+    """What a result raised while it was made an array, as a misfit."""
+    return Misfit(f"{what} is a {type_name(value)} that makes no array ({told(fault)[0]})")
+
+
 def type_name(value: object) -> str:
     kind = type(value)
     return (
@@ -157,7 +232,9 @@ def type_name(value: object) -> str:
 
 
 def _strings(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    plain = np.array([str(item) for item in array.ravel()], dtype=object).reshape(array.shape)
+    # str(...) of numpy's strings drops zeros at their end, and of an Enum gives its name
+    items = [str.__str__(item) for item in array.ravel()]
+    plain = np.array(items, dtype=object).reshape(array.shape)
     for text in plain.flat:
         try:
             text.encode()

@@ -101,7 +101,8 @@ def retype(
         if one.name == variable.name:
             if typeless:
                 return np.full(values.shape, changed.fill, dtype=changed.memory_dtype)
-            values = values.astype(np.dtype(dtype))
+            with np.errstate(invalid="ignore"):  # a signalling NaN
+                values = values.astype(np.dtype(dtype))
             values[store.read("status", box) != Status.DONE] = changed.fill
         return values
 

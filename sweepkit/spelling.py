@@ -93,6 +93,8 @@ class Spelling:
             return f"dtype {value!r}"
         if not issubclass(kind, np.ndarray):
             return None
+        if value is np.ma.masked:  # whose fill value may not even be looked up
+            return "masked"
         if issubclass(kind, np.ma.MaskedArray):
             mask = np.ma.getmaskarray(value)
             return f"masked({self(value.filled(), path)},{self(mask, path)})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import compileall
+import gc
 import os
 import shutil
 import signal
@@ -51,6 +53,21 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = MEMORY / f"pytest-of-sweepkit-{os.getpid()}"
     config.option.basetemp = str(folder)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_sessionstart() -> None:
+    """Have sweepkit compiled for the hundreds of processes that tests start.
+
+    Where Python is told to write no bytecode, each of them would compile it anew.
+    """
+    if sys.dont_write_bytecode:
+        compileall.compile_dir(ROOT / "sweepkit", quiet=2)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been imported out of garbage collections, of which a session has hundreds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -772,6 +772,7 @@ GRID = xr.DataArray([[1.0, 2.0]], dims=("x", "y"), coords={"y": [0, 1]}, name="l
             np.ma.masked_equal([1, 2], 2),
             np.ma.masked_equal([1, 2], 1),
         ),
+        (np.ma.masked, np.ma.masked, np.ma.masked_equal(1.0, 2.0)),
         (np.datetime64("2020"), np.datetime64("2020"), np.datetime64("2021")),
         (
             np.array([(1, 2.0)], "i4,f8"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import dataclasses
 import datetime
 import decimal
@@ -49,6 +50,37 @@ Point = collections.namedtuple("Point", "x y")
 
 class Color(enum.Enum):
     RED = 1
+
+
+class Code(enum.StrEnum):
+    A = "a"
+
+
+class Unwilling:
+    """As a tensor that needs its gradient, or lies on another device."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("Can't call numpy() on a tensor that requires grad")
+
+
+class Exiting:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise SystemExit(3)
+
+
+class Broken(collections.abc.Mapping[str, Any]):
+    def __getitem__(self, name: str) -> Any:
+        raise LookupError("gone")
+
+    def __iter__(self) -> Any:
+        raise LookupError("gone")
+
+    def __len__(self) -> int:
+        return 1
+
+
+FAR = np.datetime64("5000-01-01", "D")
+LABELLED = xr.DataArray([1, 2], dims="x", coords={"x": [1, 2]})
 
 
 def collect(*results: Any, **declared: Output) -> tuple[dict[str, list[Column]], dict[int, str]]:
@@ -191,6 +223,17 @@ START, DAY = 1577836800 * 10**9, 86400 * 10**9
         ([np.datetime64("2020"), pd.NaT], "datetime64[ns]", [START, -(2**63)]),
         ([datetime.timedelta(1), np.timedelta64(1, "ns")], "timedelta64[ns]", [DAY, 1]),
         (np.zeros((0, 3)), "float64", []),
+        (np.timedelta64("NaT"), "timedelta64[ns]", -(2**63)),
+        (np.str_("a\0"), "str", "a\0"),
+        (["a\0", "b"], "str", ["a\0", "b"]),
+        ([["a\0"], [np.str_("b\0")]], "str", [["a\0"], ["b\0"]]),
+        ([np.datetime64("2020", "Y"), np.datetime64(T0)], "datetime64[ns]", [START, START + 1]),
+        ([np.array([T0], dtype="M8[ns]")], "datetime64[ns]", [[START + 1]]),
+        ([np.array(2**53 + 1), 7], "int64", [2**53 + 1, 7]),
+        ([xr.DataArray([1]), xr.DataArray([0.5])], "float64", [[1.0], [0.5]]),
+        (pd.array([2**53 + 1], dtype="Int64"), "int64", [2**53 + 1]),
+        (pd.arrays.SparseArray([1.5, 0.0]), "float64", [1.5, 0.0]),
+        (Code.A, "str", "a"),
     ],
 )
 def test_values_of_every_type_are_kept_as_they_are(value: Any, dtype: str, stored: Any) -> None:
@@ -246,6 +289,37 @@ def test_values_of_every_type_are_kept_as_they_are(value: Any, dtype: str, store
         ([object()], "output 'a' holds an object of type object"),
         (b"x", "output 'a' has dtype |S1, which cannot be stored without loss"),
         (np.zeros(1, dtype=[("x", int)]), "output 'a' has dtype [('x', '<i8')]"),
+        ([FAR, np.datetime64(T0)], "output 'a' is outside the years 1678 to 2261"),
+        ([np.timedelta64(10**6, "D"), np.timedelta64(1, "ns")], "outside the years 1678 to 2261"),
+        ([np.timedelta64(5), np.timedelta64(3, "s")], "output 'a' is a timedelta without a unit"),
+        ([np.array(2**53 + 1), 0.5], "output 'a' is a list of arrays of float64 and int64, and no"),
+        ([[np.array([2**53 + 1])], [np.array([0.5])]], "arrays of float64 and int64, and no type"),
+        (
+            [np.array([1, 2]), np.array([3])],
+            "output 'a' is a list of arrays of int64 of shape (2,) and int64 of shape (1,)",
+        ),
+        ([np.array([True]), np.array([2])], "of bool of shape (1,) and int64 of shape (1,)"),
+        ([np.ma.array([1, 2], mask=[0, 1]), np.array([1, 2])], "output 'a' is masked in places"),
+        ([LABELLED, LABELLED[::-1]], "output 'a' is a list of arrays with coordinates, which woul"),
+        (
+            pd.array([2**53 + 1, None], dtype="Int64"),
+            "output 'a' is a pandas.arrays.IntegerArray with missing entries (null or <NA>); fill",
+        ),
+        (pd.Series([2**53 + 1, None], dtype="Int64"), "output 'a' is a pandas.Series with missing"),
+        (pd.Categorical([2**53 + 1, None]), "output 'a' is a pandas.Categorical with missing"),
+        (
+            xr.DataArray(pd.array([2**53 + 1, None], dtype="Int64"), dims="x"),
+            "IntegerArray with missing entries",
+        ),
+        (
+            Unwilling(),
+            "Unwilling that makes no array (RuntimeError: Can't call numpy() on a tensor",
+        ),
+        ([Unwilling()], "that makes no array (RuntimeError: Can't call numpy()"),
+        (
+            Exiting(),
+            "output 'a' is a tests.test_outputs.Exiting that makes no array (SystemExit: 3",
+        ),
     ],
 )
 def test_values_that_cannot_be_stored_without_loss_are_invalid(value: Any, text: str) -> None:
@@ -260,6 +334,14 @@ scalars = st.one_of(
     st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)),
     st.timedeltas(datetime.timedelta(-30000), datetime.timedelta(30000)),
 )
+
+
+def test_a_result_that_raises_when_it_is_taken_apart_spoils_its_own_row_alone() -> None:
+    columns, misfits = collect({"a": 1.0}, {"a": Unwilling()}, Broken(), {"a": 4.0})
+    assert sorted(misfits) == [1, 2]
+    assert "that makes no array (RuntimeError: Can't call" in misfits[1]
+    assert "Broken that makes no array (LookupError: gone)" in misfits[2]
+    assert rows_of(columns["a"], 4) == {0: 1.0, 3: 4.0}
 
 
 @settings(deadline=None)

@@ -176,6 +176,17 @@ def returns_a_lock() -> dict[str, Any]:
     return {"y": threading.Lock()}
 
 
+class Tensor:
+    """Of those that raise as soon as they are made an array: with a gradient, on a GPU."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("Can't call numpy() on a tensor that requires grad")
+
+
+def returns_what_makes_no_array() -> dict[str, Any]:
+    return {"y": Tensor()}
+
+
 def returns_a_generator() -> Any:
     return (one for one in ())
 

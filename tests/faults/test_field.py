@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import sweepkit as sk
 from sweepkit.status import Status
@@ -206,3 +207,66 @@ def test_what_runs_did_is_told_with_their_statuses_at_the_end(store: str) -> Non
     said = json.loads(session.read_text())
     assert said["errors"] == {"ValueError": 2, "KeyError": 1}
     assert said["runs"] == {"done": 5, "error": 3}
+
+
+def labelled(values: Any, at: Any = None) -> xr.DataArray:
+    return xr.DataArray(values, dims="x", coords=None if at is None else {"x": at})
+
+
+PADDED = sk.output(dims="x", size=4, pad=True)
+DECLARED = sk.output(dims="x", size=4, pad=True, coords={"x": [0.0, 1.0, 2.0, 3.0]})
+TWICE = r"other coordinate values along 'x' than the sweep stores: 3 instead of 1 at position 0"
+LOST = r"coordinates along 'x', which is padded: they would be lost"
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "output", "told"),
+    [
+        (([1.0, 2.0, 3.0], [1, 2, 3]), ([3.0, 2.0, 1.0], [3, 2, 1]), None, TWICE),
+        (([1.0, 2.0], None), ([2.0, 1.0], [20, 10]), None, "along 'x', from 20 on, but the sweep"),
+        (([1.0, 2.0], [2**53, 2**53 + 1]), ([2.0, 1.0], [2.0**53] * 2), None, "at position 1"),
+        (([1.0, 2.0], [np.nan, 1.0]), ([3.0, 4.0], [np.nan, 1.0]), None, None),
+        (([1.0, 2.0], ["a\0", "a"]), ([3.0, 4.0], ["a\0", "a"]), None, None),
+        (([1.0, 2.0], [1, 2]), ([3.0, 4.0], [1.0, 2.0]), None, None),
+        (([1.0], None), ([1.0, 2.0], [0.0, 1.0]), PADDED, LOST),
+        (([1.0], [0.0]), ([1.0, 2.0], [0.0, 1.0]), DECLARED, None),
+        (([1.0], [0.0]), ([1.0, 2.0], [0.0, 2.0]), DECLARED, "2.0 instead of 1.0 at position 1"),
+    ],
+)
+def test_results_along_other_coordinates_are_not_laid_over_one_another(
+    store: str, first: Any, later: Any, output: Any, told: str | None
+) -> None:
+    def f(i: int) -> Any:
+        return {"y": labelled(*(first if i == 0 else later))}
+
+    outputs = {} if output is None else {"y": output}
+    for points in ([0], [0, 1]):
+        sweep = sk.Sweep(f, sk.grid(i=points), outputs=outputs, version="1")
+        ds = sk.run(sweep, store, backend="sequential", progress=False).load()
+    assert ds["y"].values[0, : len(first[0])].tolist() == first[0]
+    if told is None:
+        assert ds["status"].values.tolist() == [Status.DONE] * 2
+        assert ds["y"].values[1, : len(later[0])].tolist() == later[0]
+    else:
+        assert ds["status"].values.tolist() == [Status.DONE, Status.INVALID]
+        assert told in str(ds["error"].values[1]).replace("\n", " ")
+
+
+def test_coordinates_of_far_dates_are_refused_and_not_wrapped(store: str) -> None:
+    far = np.array(["2000-01-01", "5000-01-01"], dtype="M8[s]")
+
+    def f(i: int) -> Any:
+        return labelled([1.0, 2.0], far)
+
+    ds = run(f, sk.grid(i=[0, 1]), store, backend="sequential")
+    assert ds["status"].values.tolist() == [Status.INVALID] * 2
+    assert "coords along 'x' have a value that is outside the years" in str(ds["error"].values[0])
+
+
+@pytest.mark.parametrize("beside", [2**53 + 1, 2**63 + 1])
+def test_a_negative_zero_is_not_the_integer_zero(store: str, beside: int) -> None:
+    ds = run(lambda i: beside if i == 0 else -0.0, sk.grid(i=[0]), store, backend="sequential")
+    ds = run(lambda i: beside if i == 0 else -0.0, sk.grid(i=[0, 1]), store, backend="sequential")
+    assert ds["status"].values.tolist() == [Status.DONE, Status.INVALID]
+    assert "'result' is float64 -0.0, but the sweep stores" in str(ds["error"].values[1])
+    assert int(sk.open(store, mask=False)["result"][0]) == beside

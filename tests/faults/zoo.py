@@ -180,6 +180,11 @@ FAULTS = (
     ),
     Fault(acts.returns_a_lambda, error="output 'y'.*function", **INVALID),
     Fault(acts.returns_a_lock, error="output 'y'.*lock", **INVALID),
+    Fault(
+        acts.returns_what_makes_no_array,
+        error=r"output 'y' is a .*Tensor that makes no array \(RuntimeError: Can't call",
+        **INVALID,
+    ),
     Fault(acts.returns_a_generator, error="generator", **INVALID),
     Fault(acts.returns_text_for_a_number, error="'y'.*str.*float64", **INVALID),
     Fault(
