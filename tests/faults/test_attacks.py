@@ -396,6 +396,7 @@ def test_a_full_disk_from_the_beginning_is_told(small_disk: Path) -> None:
 NOBODY = 65534
 
 
+@pytest.mark.slow
 def test_a_store_that_may_not_be_read_is_told(tmp_path: Path, finish: Any) -> None:
     sweep = sk.Sweep(lambda i: float(i), sk.grid(i=[1, 2]), version="1", name="f")
     store, beside = tmp_path / "a.zarr", tmp_path / "a.zarr.sweepkit"
