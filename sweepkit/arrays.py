@@ -298,3 +298,15 @@ def writing(path: str, what: str, beside: Place) -> Iterator[None]:
             f"{path}: {what} cannot be written: {fault.strerror or fault}{free}; "
             "what counted as done stays, and sk.run goes on from there once it can write"
         ) from fault
+
+
+@contextmanager
+def reaching(path: str) -> Iterator[None]:
+    """Within, a file or folder of a store that may not be read or replaced is told as that."""
+    try:
+        yield
+    except PermissionError as fault:
+        raise StoreError(
+            f"{path}: {fault.filename} cannot be read or replaced: {fault.strerror}; mend its "
+            "permissions"
+        ) from fault

@@ -17,6 +17,7 @@ import numpy as np
 from sweepkit import keeper
 from sweepkit.capture import read_capped
 from sweepkit.evaluate import DOOMED, SPAN
+from sweepkit.premises import making_room
 from sweepkit.process import PythonProcess
 from sweepkit.protocols import Batch
 from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL
@@ -45,7 +46,7 @@ class Member:
         self.number = number
         self.place = os.path.join(folder, f"worker-{number}-{os.urandom(4).hex()}")
         self.log_path, claim_path = f"{self.place}.log", f"{self.place}.claim"
-        with open(claim_path, "wb") as file:
+        with making_room(folder), open(claim_path, "wb") as file:
             file.write(bytes(CLAIM_BYTES))
         with open(claim_path, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), CLAIM_BYTES)

@@ -6,18 +6,20 @@ import fcntl
 import glob
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from stat import S_ISDIR
 
 from sweepkit import keeper
 from sweepkit.keeper import OWNER
 from sweepkit.process import interpreter
 
-__all__ = ["Premises"]
+__all__ = ["Premises", "making_room"]
 
 PREFIX = "sweepkit-"
 GIVEN = re.compile(r"sweepkit-[a-z0-9_]{8}")
@@ -39,7 +41,12 @@ class Premises:
     def __init__(self) -> None:
         clear_abandoned()
         self._standard = _hold_standard_files()
-        self.path, self._lock = _settled()
+        try:
+            with making_room(tempfile.gettempdir()):
+                self.path, self._lock = _settled()
+        except OSError:
+            self._let_standard_files_go()
+            raise
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def watch(self) -> None:
@@ -71,6 +78,9 @@ class Premises:
                 self._keeper.stdin.write(b".")
                 self._keeper.stdin.close()
             self._keeper.wait()
+        self._let_standard_files_go()
+
+    def _let_standard_files_go(self) -> None:
         for one in self._standard:
             os.close(one)
 
@@ -85,6 +95,22 @@ def _hold_standard_files() -> list[int]:
         held.append(one)
     os.close(one)
     return held
+
+
+@contextmanager
+def making_room(folder: str) -> Iterator[None]:
+    """Within, an error of the system is told as one of the folder for temporary files."""
+    try:
+        yield
+    except OSError as fault:
+        free = ""
+        with suppress(OSError):
+            free = f"; {shutil.disk_usage(folder).free:,} bytes are free there"
+        raise OSError(
+            fault.errno,
+            f"{fault.strerror or fault}: temporary files cannot be made in {folder}{free}; make "
+            "room there, or have TMPDIR name another folder before Python starts",
+        ) from fault
 
 
 def _settled() -> tuple[str, int]:

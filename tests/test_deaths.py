@@ -14,7 +14,6 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 
 import sweepkit as sk
-from tests.conftest import EXHAUSTIVE
 from tests.plain import counts, kill_self, run, workers
 from tests.waiting import LIMIT
 
@@ -77,10 +76,9 @@ def test_a_sweep_of_nothing_but_killers_ends(store: str) -> None:
 
 
 @pytest.mark.slow
-def test_many_killers_in_a_row_end(store: str) -> None:
-    count = 200 if EXHAUSTIVE else 80
-    ds = run(killers(count, 1, kill_self), store, count)
-    assert counts(ds) == {"crashed": count}
+def test_200_killers_in_a_row_end(store: str) -> None:
+    ds = run(killers(200, 1, kill_self), store, 200)
+    assert counts(ds) == {"crashed": 200}
     assert (ds["error"] != "").all()
 
 

@@ -480,10 +480,10 @@ def test_a_driver_killed_four_times_keeps_what_counted_as_done(
 
 
 @pytest.mark.slow
-def test_a_driver_killed_many_times_keeps_what_counted_as_done(
+def test_a_driver_killed_thirty_times_keeps_what_counted_as_done(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    killed_drivers(tmp_path, start, 30 if EXHAUSTIVE else 12)
+    killed_drivers(tmp_path, start, 30)
 
 
 def test_resume_after_a_kill_runs_exactly_the_missing_runs_at_once(

@@ -18,7 +18,6 @@ import zarr
 
 import sweepkit as sk
 from sweepkit.protocols import StoreError
-from tests.conftest import EXHAUSTIVE
 from tests.contracts import StoreContract
 from tests.waiting import LIMIT
 
@@ -430,10 +429,10 @@ def test_of_two_processes_the_second_is_told_and_nothing_is_lost(
 
 
 @pytest.mark.slow
-def test_of_two_processes_the_second_is_told_each_time(
+def test_of_two_processes_the_second_is_told_twenty_times(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]], finish: Callable[..., str]
 ) -> None:
-    two_writers(tmp_path, start, finish, 20 if EXHAUSTIVE else 6)
+    two_writers(tmp_path, start, finish, 20)
 
 
 def test_a_lock_file_of_a_killed_writer_blocks_nothing(

@@ -144,7 +144,10 @@ def test_a_root_comes_back_or_says_that_it_cannot_and_nothing_is_touched(
     assert {one: one.stat().st_mtime_ns for one in store.rglob("*")} == before
 
 
-@pytest.mark.parametrize("name", ["y/c/0", "y/zarr.json", "b/c/0", "zarr.json"])
+SLOW_NAMES = [pytest.param(name, marks=pytest.mark.slow) for name in ("y/zarr.json", "b/c/0")]
+
+
+@pytest.mark.parametrize("name", ["y/c/0", "zarr.json", *SLOW_NAMES])
 def test_damage_of_a_stage_names_the_call_that_makes_it_good_and_that_does(
     name: str, store: Path, made: Path
 ) -> None:
