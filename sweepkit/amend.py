@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sweepkit.format1 import RESERVED, Layout, Variable, stored, stored_name
 from sweepkit.outputs import name_fault
 from sweepkit.protocols import Store, StoreError, UnreachableError
+from sweepkit.root import next_call
 from sweepkit.status import Status
 
 __all__ = ["Damage", "add_derived", "damage", "restore"]
@@ -61,12 +62,13 @@ def damage(store: Store) -> list[Damage]:
     """
     store.peek()
     found = list(_damaged(store, thorough=True))
+    comes_back = f"; {next_call(store.path)} restores it"
     restored = [
-        Damage(name, (), 0, "all of it; the next sk.run restores it", reason)
+        Damage(name, (), 0, f"all of it{comes_back}", reason)
         for name, reason in store.damaged_metadata().items()
     ]
     for name, reason in store.damaged_axes().items():
-        way = "; the next sk.run restores it" if store.restorable(name) else ", to be put back"
+        way = comes_back if store.restorable(name) else ", to be put back"
         restored.append(Damage(name, (), 0, f"all of it{way}", reason))
     rerun = [one for one in found if not _derived(store.layout, one.variable)]
     boxes = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,11 +18,11 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from sweepkit.axes import same_encoding
-from sweepkit.files import loads, lost_chunks, remove_tree, same_files
+from sweepkit.files import clear_way, loads, lost_chunks, same_files
 from sweepkit.format1 import Variable, fill_value, stored, stored_name
 from sweepkit.places import KeyPath, Place
 from sweepkit.protocols import StoreError
-from sweepkit.root import FAULTS, UnreachableError, check_codecs, difference
+from sweepkit.root import FAULTS, UnreachableError, check_codecs, difference, next_call
 from sweepkit.rooted import Rooted
 
 __all__ = ["Arrays"]
@@ -186,21 +187,28 @@ class Arrays:
             runs = ", ".join(f"{part.start}:{part.stop}" for part in box)
             raise StoreError(
                 f"{path}: variable {name!r} is damaged in the runs {runs} ({fault}); "
-                f"sk.verify({path!r}) names every damaged run, and the next sk.run runs just "
+                f"sk.verify({path!r}) names every damaged run, and {next_call(path)} runs just "
                 "those again"
             ) from fault
         return values.astype(object) if values.dtype.kind in "UT" else values
 
     def write(self, name: str, box: Box, values: NDArray[Any]) -> None:
-        """Write values to a box that covers whole chunks; a folder in a chunk's place goes."""
+        """Write values to a box that covers whole chunks; what is in a chunk's place goes."""
         self._chunks.pop(name, None)
         try:
             self[name][box] = values
-        except IsADirectoryError:
-            inner = "/".join("*" * self[name].ndim)
-            for one in self.root.joinpath(name, "c").glob(inner):
-                if one.is_dir():
-                    remove_tree(one)
+        except (IsADirectoryError, NotADirectoryError, FileExistsError):
+            extents = self[name].chunks
+            spans = [
+                range(part.start // extent, -(-part.stop // extent))
+                for part, extent in zip(box, extents, strict=False)
+            ]
+            spans += [
+                range(-(-n // extent)) for n, extent in zip(self[name].shape, extents, strict=True)
+            ][len(spans) :]
+            for index in itertools.product(*spans):
+                if isinstance(self.root, Path):
+                    clear_way(self.root / name, "c", *map(str, index))
             self[name][box] = values
 
     # --- damage ---
@@ -289,4 +297,16 @@ def writing(path: str, what: str, beside: Place) -> Iterator[None]:
         raise StoreError(
             f"{path}: {what} cannot be written: {fault.strerror or fault}{free}; "
             "what counted as done stays, and sk.run goes on from there once it can write"
+        ) from fault
+
+
+@contextmanager
+def reaching(path: str) -> Iterator[None]:
+    """Within, a file or folder of a store that may not be read or replaced is told as that."""
+    try:
+        yield
+    except PermissionError as fault:
+        raise StoreError(
+            f"{path}: {fault.filename} cannot be read or replaced: {fault.strerror}; mend its "
+            "permissions"
         ) from fault

@@ -8,11 +8,9 @@ from typing import Any
 
 from sweepkit.files import copy_tree, loads, lost_chunks, replace_tree, same_files
 from sweepkit.places import Place
-from sweepkit.root import DamagedError
+from sweepkit.root import DamagedError, next_call
 
-__all__ = ["RESTORED", "keep_axes", "mend_axes", "same_encoding", "way_back"]
-
-RESTORED = "the next sk.run restores it from its copy"
+__all__ = ["has_copy", "keep_axes", "mend_axes", "same_encoding", "way_back"]
 
 
 def keep_axes(root: Place, beside: Place, names: Iterable[str]) -> None:
@@ -59,17 +57,22 @@ def mend_axes(
 
 def way_back(root: Place, beside: Place, name: str) -> str:
     """Where a coordinate that is damaged may come from."""
+    if has_copy(root, beside, name):
+        return f"{next_call(root)} restores it from its copy"
+    return (
+        f"there is no whole copy of it in {beside / 'axes'}, so take {root / name} from a copy of "
+        "the store"
+    )
+
+
+def has_copy(root: Place, beside: Place, name: str) -> bool:
+    """Whether a coordinate has a whole copy, encoded as it is."""
     copy, metadata = beside / "axes" / name, loads(root / name / "zarr.json")
     known = loads(copy / "zarr.json")
-    if (
+    return (
         known is not None
         and not lost_chunks(copy, known)
         and (metadata is None or same_encoding(known, metadata))
-    ):
-        return RESTORED
-    return (
-        f"there is no whole copy of it in {copy.parent}, so take {root / name} from a copy of the "
-        "store"
     )
 
 

@@ -17,20 +17,17 @@ from numpy.typing import NDArray
 
 from sweepkit.capture import capped, one_line, told
 from sweepkit.casts import Misfit
-from sweepkit.columns import FOREIGN, Collector, Column, put_apart, whole_column
+from sweepkit.columns import Collector, Column, put_apart, whole_column
 from sweepkit.containment import Surroundings, seed_globals
 from sweepkit.evaluate import DOOMED, PATIENT, SPAN, STOP, Station, Task, end_fork, outbox
 from sweepkit.outputs import Output
 from sweepkit.protocols import Result
 from sweepkit.results import as_mapping
-from sweepkit.returned import unmade
 from sweepkit.status import Status
 from sweepkit.streams import generators, seeds
 from sweepkit.vectorized import Vectorized
 
 __all__ = ["Calls", "arrays_of", "only_run"]
-
-RETURNED = "what was returned"
 
 
 class Calls:
@@ -64,7 +61,7 @@ class Calls:
         self._keys = keys
         self._process = os.getpid()
         self._outbox = outbox(task, station)
-        self._collector = Collector(task.outputs, self._outbox)
+        self._collector = Collector(task.outputs, self._outbox, interrupted=station.interrupted)
         self._columns: dict[str, list[Column]] = {}
         self._errors: dict[int, str] = {}
         self._logs: dict[int, str] = {}
@@ -89,7 +86,8 @@ class Calls:
         for row, misfit in self._collector.misfits.items():
             status[row] = Status.INVALID
             self._errors[row] = one_line(misfit)
-            self._logs[row] = capped(f"{self._logs.get(row, '')}{misfit}\n")
+            trace = self._collector.traces.get(row, "")
+            self._logs[row] = capped(f"{self._logs.get(row, '')}{misfit}\n{trace}")
         joined = {name: _joined(group, done) for name, group in self._columns.items()}
         notes, misnamed = self._surroundings.told(), self._collector.misnamed
         return Result(
@@ -155,11 +153,11 @@ class Calls:
 
     def _take(self, rows: slice, value: Any) -> None:
         count, declared = int(rows.stop - rows.start), self._task.outputs
+        spoil = self._collector.spoil
         try:
             named, ends = _taken_apart(value, declared, count)
-        except FOREIGN as fault:
-            misfit = fault if isinstance(fault, Misfit) else unmade(RETURNED, value, fault)
-            self._collector.misfits |= dict.fromkeys(range(rows.start, rows.stop), str(misfit))
+        except BaseException as fault:  # of code that the simulator gave along
+            spoil(range(rows.start, rows.stop), fault)
             return
         at = np.arange(rows.start, rows.stop, dtype=np.intp)
         try:
@@ -168,24 +166,21 @@ class Calls:
                 name: whole_column(name, one, declared.get(name), first[name], at, ends.get(name))
                 for name, one in named.items()
             }
-        except FOREIGN:  # a misfit of some or all: each is looked at
+        except BaseException as fault:  # of some or all: each is looked at
+            if isinstance(fault, KeyboardInterrupt) and self._station.interrupted():
+                raise
             for row in range(count):
-                self._take_one(int(rows.start) + row, named, ends, row)
+                try:
+                    one = _of_run(named, ends, row)
+                except BaseException as own:  # of code that the simulator gave along
+                    spoil((rows.start + row,), own)
+                else:
+                    self._collector.take(rows.start + row, one)
             return
         for name, column in made.items():
             if self._outbox is not None:
                 column = put_apart(name, column, self._outbox)
             self._columns.setdefault(name, []).append(column)
-
-    def _take_one(
-        self, at: int, named: Mapping[str, Any], ends: Mapping[str, NDArray[np.int32]], row: int
-    ) -> None:
-        try:
-            result = _of_run(named, ends, row)
-        except FOREIGN as fault:
-            self._collector.misfits[at] = str(unmade(RETURNED, named, fault))
-        else:
-            self._collector.take(at, result)
 
 
 def arrays_of(

@@ -82,6 +82,14 @@ class Capture(Protocol):
 
 def told(exception: BaseException) -> tuple[str, str]:
     """An exception in one line and its traceback from the simulator's frame on."""
+    try:
+        return _told(exception)
+    except BaseException:  # of its class, which may say its name or text by code of its own
+        name = type.__dict__["__name__"].__get__(type(exception))
+        return one_line(f"{name}: of a class that raises when it is told"), ""
+
+
+def _told(exception: BaseException) -> tuple[str, str]:
     frames = exception.__traceback__.tb_next if exception.__traceback__ else None
     parts = traceback.format_exception(type(exception), exception, frames)
     last = traceback.format_exception_only(type(exception), exception)[-1]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit.capture import told
 from sweepkit.casts import Misfit, as_declared
 from sweepkit.format1 import fill_value
 from sweepkit.outputs import Output, name_fault
@@ -93,6 +94,9 @@ class Collector:
     a result is taken apart or copied as it comes. Dicts of plain numbers, bools and strings with
     the keys of the first such one are kept value after value in one list, which is fast; their
     types are compared at the end.
+
+    Reading an object that a simulator made runs code of its class, such as ``__array__``: what
+    that raises makes the run invalid, but for a KeyboardInterrupt of a person who ``interrupted``.
     """
 
     def __init__(
@@ -100,10 +104,12 @@ class Collector:
         declared: Mapping[str, Output],
         outbox: Outbox | None = None,
         claim: Callable[[int], None] | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._declared = declared
         self._outbox = outbox
         self._claim = claim
+        self._interrupted = interrupted
         self._names: list[str] | None = None
         self._kinds: tuple[type, ...] = ()
         self._rows: list[int] = []
@@ -111,27 +117,50 @@ class Collector:
         self._groups: dict[str, dict[Any, list[tuple[int, Seen]]]] = {}
         self.misfits: dict[int, str] = {}
         """What is wrong with results that cannot be stored, by row."""
+        self.traces: dict[int, str] = {}
+        """Tracebacks of what results raised when they were read, by row."""
         self.misnamed: str | None = None
         """An output of a name that no store can have, in words."""
 
     def take(self, row: int, result: Any) -> None:
         """Take the result of one run."""
         if type(result) is dict:
-            if [*result] == self._names:
-                self._rows.append(row)
-                self._values.extend(result.values())
-                return
-            if self._names is None and self._is_plain(result):
+            try:
+                same = [*result] == self._names
+                first = not same and self._names is None and self._is_plain(result)
+            except BaseException as fault:  # of keys that are no plain text: they are made so
+                self._heed(fault)
+                same = first = False
+            if first:
                 self._names = [*result]
                 self._kinds = tuple(map(type, result.values()))
+            if same or first:
                 self._rows.append(row)
                 self._values.extend(result.values())
                 return
         self._apart(row, result)
 
+    def spoil(self, rows: Iterable[int], fault: BaseException) -> None:
+        """Note that results do not fit, or what they raised when they were read."""
+        self._heed(fault)
+        cause: BaseException | None = fault
+        if isinstance(fault, Misfit):
+            said, cause = str(fault), fault.__cause__
+        else:
+            said = f"what was returned cannot be read: it raises {told(fault)[0]}"
+        if cause is not None:
+            self.traces |= dict.fromkeys(rows, told(cause)[1])
+        self.misfits |= dict.fromkeys(rows, said)
+
+    def _heed(self, fault: BaseException) -> None:
+        if isinstance(fault, KeyboardInterrupt) and self._interrupted():
+            raise fault
+
     def _is_plain(self, result: Mapping[Any, Any]) -> bool:
         kinds = set(map(type, result.values()))
-        if not PLAIN.keys() >= kinds or names_fault(result, self._declared) is not None:
+        if not PLAIN.keys() >= kinds or set(map(type, result)) != {str}:
+            return False
+        if names_fault(result, self._declared) is not None:
             return False
         said = [self._declared[name] for name in result if name in self._declared]
         return all(not one.dims and one.dtype is None for one in said)
@@ -150,7 +179,7 @@ class Collector:
         except Misfit:
             raise
         except FOREIGN as fault:
-            raise unmade("what was returned", result, fault) from None
+            raise unmade("what was returned", result, fault) from fault
         if wrong is not None:
             if any(name_fault(name) is not None for name in named):
                 self.misnamed = wrong
@@ -162,15 +191,15 @@ class Collector:
             except Misfit:
                 raise
             except FOREIGN as fault:
-                raise unmade(f"output {name!r}", value, fault) from None
+                raise unmade(f"output {name!r}", value, fault) from fault
         check_dims(seen)
         return seen
 
     def _apart(self, row: int, result: Any) -> None:
         try:
             seen = self.apart(result)
-        except Misfit as misfit:
-            self.misfits[row] = str(misfit)
+        except BaseException as fault:  # of code that the simulator gave along
+            self.spoil((row,), fault)
             return
         for name, one in seen.items():
             if self._outbox is not None and isinstance(one.array, np.ndarray):
@@ -178,11 +207,10 @@ class Collector:
                 one = one if parcel is None else dataclasses.replace(one, array=parcel)
             self._groups.setdefault(name, {}).setdefault(one.key, []).append((row, one))
 
-    def _apart_late(self, row: int, result: Any) -> None:
-        """Take a result apart behind other runs; what it does then is its own run's doing."""
+    def _claim_again(self, row: int) -> None:
+        """Say that a result is read behind other runs: what it does then is its run's doing."""
         if self._claim is not None:
             self._claim(row)
-        self._apart(row, result)
 
     def columns(self, count: int) -> dict[str, list[Column]]:
         """The results of a batch of ``count`` runs as columns, one for each type and shape."""
@@ -211,7 +239,8 @@ class Collector:
                 columns[name] = [Column(rows, values, dtype)]
         except (OverflowError, UnicodeEncodeError):  # one value does not fit: look at each
             for row, taken in self._taken():
-                self._apart_late(row, taken)
+                self._claim_again(row)
+                self._apart(row, taken)
             return {}
         return columns
 
@@ -233,23 +262,34 @@ class Collector:
         taken = list(self._taken())
         self._rows, self._values = [], []
         owners: dict[int, int] = {}
-        for row, result in taken:
-            for name, value in result.items():
-                if _may_change(value):
-                    first = owners.setdefault(id(value), row)
-                    if first != row:
-                        # One object handed out twice may have been changed in between.
-                        fault = (
-                            f"output {name!r} is the very object that another run returned, "
-                            f"a {type(value).__name__}; return a copy"
-                        )
-                        self.misfits[row] = self.misfits[first] = fault
+        odd = [one for one in taken if tuple(map(type, one[1].values())) != self._kinds]
+        for row, result in odd:
+            self._claim_again(row)
+            try:
+                self._look_for_doubles(row, result, owners)
+            except BaseException as fault:  # of code that the simulator gave along
+                self.spoil((row,), fault)
         for row, result in taken:
             if tuple(map(type, result.values())) == self._kinds:
                 self._rows.append(row)
                 self._values.extend(result.values())
             elif row not in self.misfits:
-                self._apart_late(row, result)
+                self._claim_again(row)
+                self._apart(row, result)
+
+    def _look_for_doubles(
+        self, row: int, result: Mapping[str, Any], owners: dict[int, int]
+    ) -> None:
+        """Spoil runs that handed out one object twice: it may have been changed in between."""
+        for name, value in result.items():
+            if _may_change(value):
+                first = owners.setdefault(id(value), row)
+                if first != row:
+                    fault = (
+                        f"output {name!r} is the very object that another run returned, "
+                        f"a {type(value).__name__}; return a copy"
+                    )
+                    self.misfits |= dict.fromkeys((row, first), fault)
 
 
 def _may_change(value: object) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sweepkit.files import loads, read_bytes, remove_tree, replace_file
+from sweepkit.files import clear_way, loads, read_bytes, remove_tree, replace_file
 from sweepkit.format1 import ATTRIBUTE, FORMAT, Layout, layout_json
 from sweepkit.places import KeyPath, Place, Where
 from sweepkit.root import (
@@ -18,6 +18,8 @@ from sweepkit.root import (
     StoreError,
     UnreachableError,
     checked,
+    damaged_root,
+    lost_root,
     root_bytes,
     sealed,
     side_folder,
@@ -125,7 +127,10 @@ def read_root(root: Place, kept: Place | None = None) -> dict[str, Any]:
         If it is damaged, of a newer format, or no sweep.
     """
     copy = read_bytes((side_folder(root) if kept is None else kept) / "root.json")
-    return checked(root_bytes(root), _where(root), copy)
+    content = root_bytes(root)
+    if content is None and lost_root(root, copy):
+        raise damaged_root(_where(root), "is missing", copy)
+    return checked(content, _where(root), copy)
 
 
 def _where(root: Place) -> Where:
@@ -151,6 +156,8 @@ def mend_root(root: Place, kept: Place) -> None:
     with suppress(StoreError):
         said = checked(copy, _where(root))
         if any((root / name).is_dir() for name in own_arrays(said)):
+            if isinstance(root, Path):
+                clear_way(root, "zarr.json")
             replace_file(path, copy.decode())
 
 
@@ -163,6 +170,8 @@ def mend_arrays(root: Place, said: Mapping[str, Any]) -> None:
     for name, metadata in own_arrays(said).items():
         path = root / name / "zarr.json"
         if loads(path) != metadata:
+            if isinstance(root, Path):
+                clear_way(root / name, "zarr.json")
             path.parent.mkdir(exist_ok=True)
             replace_file(path, json.dumps(metadata))
 
@@ -194,6 +203,8 @@ def refuse_foreign(root: Place, kept: Place) -> None:
         return
     held = sorted(one.name for one in root.iterdir()) if root.is_dir() else [root.name]
     foreign = [name for name in held if name != kept.name]
+    if foreign and lost_root(root, read_bytes(kept / "root.json")):
+        raise damaged_root(_where(root), "is missing", read_bytes(kept / "root.json"))
     if foreign:
         raise StoreError(
             f"{root} exists and is no sweep (it holds {', '.join(foreign[:3])}); "

@@ -164,12 +164,33 @@ class Surroundings:
 
 
 def _children() -> set[int]:
-    """Processes that this one started and that are alive, where the system tells."""
+    """Processes that this one started and that are alive, where the system tells.
+
+    Without those that Python starts by itself, as for shared memory, and that end with it.
+    """
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except (ChildProcessError, AttributeError):  # none, which is told fast; or not told at all
         return set()
-    return set(keeper.descendants(os.getpid())) - {ended.si_pid if ended else 0}
+    known = set(keeper.descendants(os.getpid())) - {ended.si_pid if ended else 0}
+    return {one for one in known - _servants() if not keeper.serves(one)}
+
+
+def _servants() -> set[int]:
+    """Processes that Python started for this one: just started they look like it.
+
+    The modules keep them in private attributes, the only place that tells at that moment.
+    """
+    held = [
+        getattr(sys.modules.get(module), name, None)
+        for module, name in (
+            ("multiprocessing.resource_tracker", "_resource_tracker"),
+            ("multiprocessing.forkserver", "_forkserver"),
+            ("joblib.externals.loky.backend.resource_tracker", "_resource_tracker"),
+        )
+    ]
+    pids = {getattr(one, name, None) for one in held for name in ("_pid", "_forkserver_pid")}
+    return {pid for pid in pids if pid is not None}
 
 
 @contextlib.contextmanager

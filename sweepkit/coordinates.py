@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweepkit.arrays import Arrays
-from sweepkit.axes import RESTORED, keep_axes, mend_axes, way_back
+from sweepkit.axes import has_copy, keep_axes, mend_axes
 from sweepkit.commit import is_own_copy
 from sweepkit.places import Place
 
@@ -39,7 +39,7 @@ class Coordinates:
 
     def restorable(self, name: str) -> bool:
         """Whether one that cannot be read is restored by who opens the store to write."""
-        return name in self._unreadable() and way_back(self.root, self.beside, name) == RESTORED
+        return name in self._unreadable() and has_copy(self.root, self.beside, name)
 
     def mend(self, own_copy: bool) -> None:
         """Put copies in the place of those that are damaged, then keep copies.

@@ -222,7 +222,8 @@ def _loop(
     touched[0] = always  # between batches the worker itself sets it
     handing = perf_counter() + HANDOVER if station.hand is not None else float("inf")
     goes_on = False
-    results = Collector(task.outputs, outbox(task, station), partial(claim_again, claim))
+    claimed_again = partial(claim_again, claim)
+    results = Collector(task.outputs, outbox(task, station), claimed_again, station.interrupted)
     take = results.take
     stamps: list[float] = []
     stamp = stamps.append
@@ -292,7 +293,7 @@ def _loop(
     for at, misfit in results.misfits.items():
         status[at] = Status.INVALID
         errors[at] = one_line(misfit)
-        logs[at] = capped(f"{logs.get(at, '')}{misfit}\n")
+        logs[at] = capped(f"{logs.get(at, '')}{misfit}\n{results.traces.get(at, '')}")
     notes, misnamed = surroundings.told(), results.misnamed
     result = Result(status, np.array(stamps), columns, errors, logs, notes, misnamed)
     return result, goes_on

@@ -22,6 +22,8 @@ from typing import Any, TypeAlias
 from sweepkit.places import KeyPath, Place, Where
 
 __all__ = [
+    "clear_name",
+    "clear_way",
     "Stamp",
     "copy_tree",
     "drop_partials",
@@ -159,6 +161,24 @@ def remove_tree(path: Place, *, ignore_errors: bool = False, but: Place | None =
     shutil.rmtree(path, ignore_errors=ignore_errors)
 
 
+def clear_way(array: Path, *inner: str) -> None:
+    """Remove what keeps a file of an array from being made: in its place, or its folders'."""
+    place = array.joinpath(*inner)
+    for one in (*reversed(place.parents), place):
+        if one != array and array not in one.parents:
+            continue
+        if os.path.lexists(one) and not (one.is_file() if one == place else one.is_dir()):
+            clear_name(one)
+
+
+def clear_name(path: Path) -> None:
+    """Remove what has a name that a file is to have: a folder, or a link to nowhere."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def copy_tree(source: Place, target: Place) -> None:
     """Copy all that is within a folder into another, over what is there."""
     if isinstance(source, KeyPath) and isinstance(target, KeyPath):
@@ -176,8 +196,8 @@ def copy_tree(source: Place, target: Place) -> None:
     assert isinstance(target, Path)
     for one in source.rglob("*"):
         spot = target / one.relative_to(source)
-        if one.is_file() and spot.is_dir():
-            shutil.rmtree(spot)
+        if one.is_file() and not spot.is_file():  # a folder, or a link to nowhere, in its place
+            clear_name(spot)
     shutil.copytree(source, target, dirs_exist_ok=True)
 
 
@@ -209,7 +229,7 @@ def drop_partials(root: Place) -> None:
     """Remove what writers that were killed left half written; keyed stores have none of that."""
     if isinstance(root, Path):
         for partial in root.rglob("*.partial"):
-            partial.unlink(missing_ok=True)
+            clear_name(partial)
 
 
 def same_files(a: Place, b: Place) -> bool:

@@ -192,6 +192,7 @@ class Fleet:
             self._members.remove(member)
             self._let_leave([member])
             member.close()
+            keeper.end_kin(member.place)
 
     def _feed(self, source: Iterator[Batch], allowed: int) -> bool:
         """Give work to whoever has room; True when there is no more.

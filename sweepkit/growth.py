@@ -41,7 +41,8 @@ def _make_coordinate(arrays: Arrays, one: Parameter) -> None:
 
 def make_variable(arrays: Arrays, variable: Variable, layout: Layout) -> None:
     """Make the array of a variable, filled with nothing."""
-    chunk = layout.chunk(variable) + variable.shape
+    # an output of no size has chunks all the same, though none is ever written
+    chunk = layout.chunk(variable) + tuple(max(size, 1) for size in variable.shape)
     shape = layout.shape + variable.shape
     arrays.make(variable, shape, chunk, layout.dims + variable.dims)
 

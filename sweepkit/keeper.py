@@ -5,6 +5,9 @@ well as by their parents: so also those are found that left the worker's group (
 not one that cleared its environment, prints elsewhere and has lost its parent. Only Linux tells
 of these; elsewhere the groups of workers are ended, which is most of it.
 
+The trackers of ``multiprocessing`` and joblib, which remove the shared memory and semaphores that a
+dead process left, are let do so before they are ended.
+
 Run as a script, this stays beside the driver, without any library, until the driver is gone.
 """
 
@@ -18,13 +21,34 @@ import sys
 import time
 from contextlib import suppress
 
-__all__ = ["MARK", "descendants", "end_kin", "kin", "kill"]
+__all__ = [
+    "MARK",
+    "OWNER",
+    "clear",
+    "descendants",
+    "end_kin",
+    "kill",
+    "kin",
+    "serves",
+    "trackers",
+]
 
 MARK = "SWEEPKIT_SESSION"
 """Variable of the environment of workers and all that they start: the place of the worker."""
 
+OWNER = "owner"
+"""File in a session's folder that the session keeps locked, so that it is known to be alive."""
+
 ROUNDS = 20
 """How often processes are looked for, in case that one starts others meanwhile."""
+
+TRACKER = b"resource_tracker import main"
+SERVANTS = (TRACKER, b"multiprocessing.forkserver import main")
+"""What the processes are called that Python itself starts beside one that uses its shared memory,
+semaphores or pools, and that end by themselves with it."""
+
+TRACKER_SECONDS = 5.0
+"""How long, in seconds, trackers may take to remove what a dead process left."""
 
 LOOK_SECONDS = 2.0
 """How often, in seconds, the script looks whether the driver is still its parent."""
@@ -70,6 +94,31 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def serves(pid: int, names: tuple[bytes, ...] = SERVANTS) -> bool:
+    """Whether a process is one that Python itself started beside another."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read()
+    except OSError:
+        return False
+    return any(name in words for name in names)
+
+
+def trackers(group: int) -> list[int]:
+    """Those of a process group that remove what dead processes left."""
+    try:
+        os.killpg(group, 0)
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        with suppress(OSError):
+            if os.getpgid(int(name)) == group and serves(int(name), (TRACKER,)):
+                found.append(int(name))
+    return found
+
+
 def kill(pids: list[int]) -> None:
     """End processes at once."""
     for pid in pids:
@@ -78,14 +127,39 @@ def kill(pids: list[int]) -> None:
 
 
 def end_kin(place: str) -> None:
-    """End all processes that were started at a place or below."""
+    """End all processes that were started at a place or below, trackers last."""
     seen: set[int] = set()
+    spared: set[int] = set()
     for _ in range(ROUNDS):
         alive = set(kin(place))
-        if not alive - seen:
-            return
-        kill(sorted(alive))
-        seen |= alive
+        spared |= {one for one in alive - seen if serves(one, (TRACKER,))}
+        if not alive - seen - spared:
+            break
+        kill(sorted(alive - spared))
+        seen |= alive - spared
+    end = time.monotonic() + TRACKER_SECONDS
+    while spared and time.monotonic() < end:
+        time.sleep(0.005)
+        spared = {one for one in spared if serves(one, (TRACKER,))}
+    kill(sorted(spared))
+
+
+def clear(folder: str) -> None:
+    """Remove a session's folder; the file of its owner goes last.
+
+    By that file the folder is known for what it is, so what a kill, or a file that cannot be
+    removed, leaves here goes with a later session.
+    """
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != OWNER:
+                with suppress(OSError):
+                    os.unlink(entry.path)
+        if os.listdir(folder) == [OWNER]:
+            os.unlink(os.path.join(folder, OWNER))
+        os.rmdir(folder)
 
 
 def keep(folder: str) -> None:
@@ -99,7 +173,7 @@ def keep(folder: str) -> None:
             break
     for _ in range(ROUNDS):
         end_kin(folder + os.sep)
-        shutil.rmtree(folder, ignore_errors=True)
+        clear(folder)
         if not os.path.exists(folder):
             return
         time.sleep(0.1)  # something was still writing

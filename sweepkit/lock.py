@@ -13,7 +13,7 @@ from pathlib import Path
 
 import filelock
 
-from sweepkit.files import replace_file
+from sweepkit.files import clear_name, replace_file
 from sweepkit.holding import begun, busy, holder_of
 from sweepkit.protocols import Holder, StoreBusyError, UnwritableError
 
@@ -48,7 +48,7 @@ def held(root: Path, beside: Path) -> Iterator[None]:
     try:
         for folder in (beside, beside / "sessions"):
             for partial in folder.glob("*.partial"):
-                partial.unlink(missing_ok=True)  # left by a writer that was killed
+                clear_name(partial)  # left by a writer that was killed
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         with suppress(OSError):

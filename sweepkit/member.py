@@ -17,6 +17,7 @@ import numpy as np
 from sweepkit import keeper
 from sweepkit.capture import read_capped
 from sweepkit.evaluate import DOOMED, SPAN
+from sweepkit.premises import making_room
 from sweepkit.process import PythonProcess
 from sweepkit.protocols import Batch
 from sweepkit.worker import CLAIM_BYTES, STACK_SIGNAL
@@ -45,7 +46,7 @@ class Member:
         self.number = number
         self.place = os.path.join(folder, f"worker-{number}-{os.urandom(4).hex()}")
         self.log_path, claim_path = f"{self.place}.log", f"{self.place}.claim"
-        with open(claim_path, "wb") as file:
+        with making_room(folder), open(claim_path, "wb") as file:
             file.write(bytes(CLAIM_BYTES))
         with open(claim_path, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), CLAIM_BYTES)
@@ -58,6 +59,7 @@ class Member:
             (str(life.fileno()), self.log_path, claim_path, str(threads), repr(most)),
             (life.fileno(),),
             {**dict.fromkeys(BLAS, str(threads)), keeper.MARK: self.place},
+            self.log_path,
         )
         life.close()
         self.connection = self.process.connection
@@ -104,12 +106,17 @@ class Member:
             self.connection.close()
 
     def kill(self) -> None:
-        """End the worker and what it started, as far as it is of its group or family."""
+        """End the worker and what it started, as far as it is of its group or family.
+
+        Trackers that runs started are left, to remove what these ran out on.
+        """
         pid = self.process.pid
         family = keeper.descendants(pid)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        keeper.kill([pid, *family])
+        left = keeper.trackers(pid)
+        if not left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        keeper.kill([pid, *(one for one in family if one not in left)])
 
     def kill_with_stack(self) -> None:
         """As kill, but the stack it is in goes to its log first."""

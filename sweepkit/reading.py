@@ -24,6 +24,8 @@ from sweepkit.root import (
     OutdatedError,
     checked,
     damaged_root,
+    lost_root,
+    next_call,
     root_bytes,
     side_folder,
 )
@@ -245,7 +247,7 @@ def _opened(path: Where) -> tuple[Place, xr.Dataset]:
                 raise DamagedError(
                     f"{path} cannot be opened{_of_which(path)}: {fault}; "
                     f"sk.verify({str(path)!r}) names what is damaged, "
-                    "and the next sk.run restores or computes just that again"
+                    f"and {next_call(path)} restores or computes just that again"
                 ) from fault
             found = despite
         if stamp(root_path) == seen:
@@ -301,7 +303,7 @@ def read_root(path: Where) -> dict[str, Any]:
     here = place(path)
     content = root_bytes(here)
     copy = read_bytes(side_folder(here) / "root.json")
-    if content is None and copy is not None and (here / "status").is_dir():
+    if content is None and lost_root(here, copy):
         raise damaged_root(path, "is missing", copy)
     return checked(content, path, copy)
 

@@ -47,7 +47,9 @@ class Seen:
 def as_mapping(result: Any, declared: Mapping[str, Output]) -> Mapping[str, Any]:
     """Whatever a simulator returned as a mapping from output to value."""
     if isinstance(result, Mapping):
-        return result
+        if all(type(name) is str for name in result):
+            return result
+        return {str(name) if isinstance(name, str) else name: result[name] for name in result}
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
         return {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
     if isinstance(result, tuple) and hasattr(result, "_fields"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sweepkit.canonical import nanoseconds
+from sweepkit.capture import told
 from sweepkit.casts import Misfit, cast_exactly, joined_dtype
 
 __all__ = ["check_present", "dtype_name", "plain_array", "type_name", "unmade"]
@@ -219,8 +219,7 @@ def _sort(kind: type) -> str:
 
 def unmade(what: str, value: object, fault: BaseException) -> Misfit:
     """What a result raised while it was made an array, as a misfit."""
-    told = traceback.format_exception_only(fault)[-1].strip()
-    return Misfit(f"{what} is a {type_name(value)} that makes no array ({told})")
+    return Misfit(f"{what} is a {type_name(value)} that makes no array ({told(fault)[0]})")
 
 
 def type_name(value: object) -> str:

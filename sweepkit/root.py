@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sweepkit.format1 import ATTRIBUTE, CODECS, FORMAT
@@ -19,6 +22,8 @@ __all__ = [
     "UnreachableError",
     "checked",
     "layout_words",
+    "lost_root",
+    "next_call",
     "root_bytes",
     "sealed",
     "side_folder",
@@ -209,14 +214,34 @@ def _compare(root: Mapping[str, Any], path: Where, copy: bytes) -> None:
         raise damaged_root(path, "has another declaration", copy)
 
 
+def next_call(path: Where | Place) -> str:
+    """The call that makes good what a store, or a stage of it, has lost, in words."""
+    stage = re.fullmatch(rf"(.+)/{STAGES}/\d+", str(path))
+    return f"sk.refine(sweep, {stage[1]!r})" if stage else "the next sk.run"
+
+
+def lost_root(root: Place, copy: bytes | None) -> bool:
+    """Whether a sweep's arrays are where its root is missing.
+
+    In a keyed store arrays are made before their root, so there only a copy tells that there was
+    one.
+    """
+    if isinstance(root, Path):  # of any name, also one that is too long
+        return all(os.path.isdir(root / name) for name in ("status", "attempts"))
+    return copy is not None and (root / "status").is_dir()
+
+
 def damaged_root(path: Where, what: str, copy: bytes | None) -> DamagedError:
     """The error for a root that is not what was committed."""
     kept = side_folder(place(path)) / "root.json"
-    ways = (
-        f"the next sk.run restores it from its copy, {kept}"
-        if copy is not None
-        else f"there is no copy of it in {kept}, so take it from a copy of the store"
-    )
+    try:
+        checked(copy, path)
+        ways = f"{next_call(path)} restores it from its copy, {kept}"
+    except StoreError:
+        lost = f"there is no copy of it in {kept}"
+        if copy is not None:
+            lost = f"its copy, {kept}, is damaged, too"
+        ways = f"{lost}, so take it from a copy of the store"
     return DamagedError(f"{path}: the root of the store, zarr.json, is damaged: it {what}; {ways}")
 
 

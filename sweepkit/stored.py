@@ -24,6 +24,7 @@ from sweepkit.root import (
     OutdatedError,
     checked,
     layout_words,
+    next_call,
     root_bytes,
     side_folder,
 )
@@ -150,7 +151,7 @@ class Stored:
             return "compute it again with sk.derive"
         return (
             f"sk.verify({str(self.place.path)!r}) names everything that is missing or damaged, and "
-            "the next sk.run restores or computes just that again"
+            f"{next_call(self.place.path)} restores or computes just that again"
         )
 
     def chunk(self, index: Index) -> Where:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import compileall
+import gc
 import os
 import shutil
 import signal
@@ -13,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import psutil
 import pytest
 from hypothesis import settings
@@ -51,6 +54,27 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = MEMORY / f"pytest-of-sweepkit-{os.getpid()}"
     config.option.basetemp = str(folder)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_sessionstart() -> None:
+    """Have sweepkit compiled for the hundreds of processes that tests start.
+
+    Where Python is told to write no bytecode, each of them would compile it anew.
+    """
+    if sys.dont_write_bytecode:
+        compileall.compile_dir(ROOT / "sweepkit", quiet=2)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Spare workers the imports of test modules, and sessions most garbage collection.
+
+    Functions of test modules go to workers by value: to import the module there, with all that it
+    imports, takes each of them a second. Those of other modules here go by name, as usual.
+    """
+    for module in {item.module for item in session.items if isinstance(item, pytest.Function)}:
+        cloudpickle.register_pickle_by_value(module)
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from sweepkit.containment import Surroundings, kept_surroundings
 from sweepkit.evaluate import Station, Task, evaluate
 from sweepkit.simulator import unsettles
 from sweepkit.traits import Pristine, Trait
-from tests.waiting import LIMIT
+from tests.conftest import MEMORY
+from tests.waiting import LIMIT, until
 
 
 def limit_files() -> None:
@@ -243,6 +245,33 @@ def test_a_worker_with_a_thread_left_behind_is_replaced_and_its_results_are_kept
     assert len(set(ds["pid"].values.tolist())) == 2
     assert (ds["attempts"] == 1).all()
     assert notes(store) == {"threads left behind: left": 1}
+
+
+def share_memory(path: Path) -> SharedMemory:
+    """Memory that other processes see, which nobody removes."""
+    memory = SharedMemory(create=True, size=1_000)
+    path.write_text(memory.name)
+    return memory
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_shared_memory_that_a_run_leaves_is_removed_with_its_worker(
+    store: str, tmp_path: Path, dies: bool
+) -> None:
+    held = []
+
+    def f(i: int) -> float:
+        if i == 3:
+            held.append(share_memory(tmp_path / "name"))
+            if dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return float(i)
+
+    ds = sk.run(sk.Sweep(f, sk.grid(i=range(10))), store, n_jobs=1, progress=False)
+    assert [i for i in range(10) if ds["status"][i] != 1] == ([3] if dies else [])
+    assert notes(store) == {}  # what removes it is no child that the run left
+    left = MEMORY / (tmp_path / "name").read_text()
+    until(lambda: not left.exists())  # by the tracker, a moment after the worker
 
 
 def test_workers_are_not_replaced_without_end(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

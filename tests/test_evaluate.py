@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import re
 import sys
 import threading
 import warnings
@@ -104,6 +105,118 @@ def test_a_run_that_interrupts_itself_is_an_error() -> None:
     result = evaluated(f, 6)
     assert result.errors == {3: "KeyboardInterrupt"}
     assert len(result) == 6
+
+
+class Raising:
+    """What a simulator may return, and raises at a touch."""
+
+    def __init__(self, touch: str) -> None:
+        self.touch = touch
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == object.__getattribute__(self, "touch"):
+            raise SystemExit(f"at {name}")
+        return object.__getattribute__(self, name)
+
+
+class RaisingArray:
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise SystemExit("at __array__")
+
+
+class RaisingNumber(float):
+    def __float__(self) -> float:
+        raise SystemExit("at __float__")
+
+
+class RaisingName(str):
+    __hash__ = str.__hash__
+
+    def __eq__(self, _: object) -> bool:
+        raise SystemExit("at __eq__")
+
+
+class RaisingDict(dict[str, float]):
+    def __iter__(self) -> Any:
+        raise SystemExit("at __iter__")
+
+
+READ = {
+    "array": lambda: {"y": RaisingArray()},
+    "number": lambda: {"y": RaisingNumber(3.0)},
+    "class": lambda: {"y": Raising("__class__")},
+    "array interface": lambda: {"y": Raising("__array_interface__")},
+    "dict": lambda: RaisingDict(y=3.0),
+}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("made", READ.values(), ids=list(READ))
+def test_a_result_that_raises_when_it_is_read_is_invalid_alone(
+    made: Callable[[], Any], first: bool
+) -> None:
+    row = 0 if first else 2
+    result = evaluated(lambda i: made() if i == row else {"y": float(i)}, 4)
+    others = [at for at in range(4) if at != row]
+    assert result.status.tolist() == [Status.INVALID if at == row else 1 for at in range(4)]
+    assert re.match(
+        r"(output 'y'|what was returned) is a .* that makes no array \(SystemExit: at __|"
+        r"what was returned cannot be read: it raises SystemExit: at __",
+        result.errors[row],
+    )
+    assert "Traceback" in result.logs[row]
+    (column,) = result.columns["y"]
+    assert column.rows.tolist() == others
+    assert column.values.tolist() == others
+
+
+@pytest.mark.parametrize("row", [0, 2])
+@pytest.mark.parametrize("named", [RaisingName, np.str_])
+def test_names_of_outputs_are_text_whatever_class_they_are_of(
+    named: Callable[[str], str], row: int
+) -> None:
+    result = evaluated(lambda i: {named("y") if i == row else "y": float(i)}, 4)
+    assert result.status.tolist() == [1] * 4
+    assert {type(name) for name in result.columns} == {str}
+
+
+@pytest.mark.parametrize("made", [RaisingArray, lambda: [RaisingNumber(1.0)] * 4])
+def test_a_vectorized_result_that_raises_when_it_is_read_is_invalid(
+    made: Callable[[], Any],
+) -> None:
+    @sk.vectorized
+    def f(i: Any) -> dict[str, Any]:
+        return {"y": made()}
+
+    result = evaluated(f, 4)
+    assert result.status.tolist() == [Status.INVALID] * 4
+    assert "SystemExit: at __" in result.errors[3]
+
+
+def test_a_person_who_interrupts_while_a_result_is_read_is_heard() -> None:
+    class Interrupted:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+    assert evaluated(lambda i: Interrupted(), 1).status.tolist() == [Status.INVALID]
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(lambda i: Interrupted(), 1, interrupted=lambda: True)
+
+
+def test_an_exception_whose_class_does_not_tell_its_name_is_an_error() -> None:
+    class Nameless(type):
+        @property
+        def __name__(cls) -> str:  # type: ignore[override]
+            raise SystemExit(4)
+
+    class Untold(Exception, metaclass=Nameless):
+        pass
+
+    def f(i: int) -> float:
+        raise Untold
+
+    result = evaluated(f, 1)
+    assert result.errors == {0: "Untold: of a class that raises when it is told"}
 
 
 def test_the_claim_tells_which_run_is_on() -> None:

@@ -26,7 +26,7 @@ from sweepkit.protocols import Batch
 from sweepkit.status import Status
 from tests.contracts import task_of
 from tests.plain import counts, kill_self, overdue, run, workers
-from tests.waiting import LIMIT, hang, until
+from tests.waiting import LIMIT, gone, hang, until
 
 Start = Callable[..., "Popen[str]"]
 
@@ -43,6 +43,30 @@ def test_no_run_waits_for_a_worker_that_is_still_starting() -> None:
             assert all(member.ready or not member.inflight for member in fleet._members)
             done += 0 if outcome is None else len(outcome.batch)
         assert done == 4
+
+
+def test_a_worker_that_is_let_go_takes_its_daemons_along(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+
+    def f(a: int) -> int:
+        daemon = f"setsid sh -c 'echo $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 600.5' &"
+        subprocess.run(["sh", "-c", daemon], check=True)
+        until(mark.exists)
+        return a
+
+    task = task_of(sk.Sweep(f, sk.grid(a=[1])))
+    batch = Batch(0, np.array([0]), np.array([0]), 0.0)
+    done: list[Batch] = []
+
+    def share(_: int) -> int:
+        return 1 - len(done)
+
+    with Fleet(pickled(task), 1, 1) as fleet:
+        for outcome in fleet.map(iter([batch]), lambda: False, share):
+            done += [] if outcome is None else [outcome.batch]
+        assert not fleet._members
+        pid = int(mark.read_text())
+        gone(psutil.Process(pid) for _ in range(psutil.pid_exists(pid)))
 
 
 # --- what comes while runs go on ---------------------------------------------------------------
@@ -262,7 +286,7 @@ def test_a_closed_laptop_costs_no_run_its_time_limit(tmp_path: Path, start: Star
             if p.finished >= 2 and not said:
                 said.append(print("running", flush=True))
 
-        ds = sk.run(sk.Sweep(f, sk.grid(i=range(30))), "a.zarr", n_jobs=2, timeout=3.0,
+        ds = sk.run(sk.Sweep(f, sk.grid(i=range(16))), "a.zarr", n_jobs=2, timeout=3.0,
                     progress=progress)
         print(json.dumps(ds["status"].values.tolist()))
         """
@@ -276,7 +300,7 @@ def test_a_closed_laptop_costs_no_run_its_time_limit(tmp_path: Path, start: Star
     for one in reversed(all_):
         one.resume()
     out, err = driver.communicate(timeout=LIMIT)
-    assert json.loads(out) == [Status.DONE] * 30, err
+    assert json.loads(out) == [Status.DONE] * 16, err
 
 
 # --- what a run is given -----------------------------------------------------------------------

@@ -411,8 +411,8 @@ DRIVER = """
     if __name__ == "__main__":
         job = sk.start(sk.Sweep(slow, sk.grid(a=range(5000))), "a.zarr", n_jobs=2)
         until(job, 20)
-        print("on", flush=True)
         try:
+            print("on", flush=True)
             job.wait()
         except KeyboardInterrupt:
             until(job, job.progress.finished + 20)

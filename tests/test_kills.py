@@ -28,7 +28,7 @@ from tests.conftest import EXHAUSTIVE
 from tests.waiting import LIMIT, gone
 
 HARNESS = '''
-import importlib, json, os, random, signal, sys, traceback
+import gc, importlib, json, os, random, shutil, signal, sys, traceback
 from contextlib import suppress
 import numpy as np
 import xarray as xr
@@ -38,6 +38,7 @@ from sweepkit import amend, format1, intake, reading
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 WRITES = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
 HERE = os.path.abspath(sys.argv[1])
+BASE, MODULES = HERE + ".base", HERE + ".modules"
 STORE = os.path.join(HERE, "a.zarr")
 LEDGER = os.path.join(HERE, "ledger")
 
@@ -97,11 +98,14 @@ def child(work, number=None):
         os._exit(code)
 
 def fresh():
-    import shutil
-    for name in os.listdir(HERE):
-        path = os.path.join(HERE, name)
-        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    shutil.rmtree(HERE)
+    os.mkdir(HERE)
     open(LEDGER, "w").close()
+
+def as_before():
+    """What the kill finds, the same each time."""
+    shutil.rmtree(HERE)
+    shutil.copytree(BASE, HERE)
 
 def remember():
     with open(os.path.join(HERE, "base"), "w") as file:
@@ -134,9 +138,18 @@ def check(number, base):
 RERUN = lambda point: False
 before = lambda: None
 
+def everything():
+    before()
+    finished()
+    act()
+    finished()
+
 def main(wanted, seed):
     fresh()
+    imported(everything)
+    fresh()
     assert child(before) == 0
+    shutil.copytree(HERE, BASE)
     assert child(remember) == 0
     with open(os.path.join(HERE, "base")) as file:
         base = set(map(tuple, json.load(file)))
@@ -148,35 +161,42 @@ def main(wanted, seed):
         numbers = sorted(random.Random(seed).sample(numbers, wanted))
     wrong = []
     for number in numbers:
-        fresh()
-        assert child(before) == 0
+        as_before()
         status = child(act, number)
         if not os.WIFSIGNALED(status):
             assert status == 0
             continue
         if child(lambda: check(number, base)) != 0:
             wrong.append(number)
+    shutil.rmtree(BASE)
     print(json.dumps({"changes": count, "tried": len(numbers), "wrong": wrong}), flush=True)
 
-def warm():
-    """Import here what a session imports, so that no process forked off has to."""
-    global SHOWN
-    SHOWN = ["a", "b"]
-    def trial():
-        for n in (2, 3):
-            sweep_into(sk.Sweep(lambda a, b: {"y": 1.0}, sk.grid(a=range(n), b=[1]), version="1"))
-        finished()
-        with open(HERE + ".modules", "w") as file:
+def imported(work):
+    """Import here what some work imports, so that no process forked off has to."""
+    def noted():
+        work()
+        with open(MODULES, "w") as file:
             json.dump(sorted(sys.modules), file)
-    fresh()
-    assert child(trial) == 0
-    with open(HERE + ".modules") as file:
+    assert child(noted) == 0
+    take_over()
+
+def take_over():
+    with open(MODULES) as file:
         for name in json.load(file):
             with suppress(ImportError):
                 importlib.import_module(name)
+    gc.freeze()  # what is never collected is not copied by each process
+
+def trial():
+    global SHOWN
+    SHOWN = ["a", "b"]
+    for n in (2, 3):
+        sweep_into(sk.Sweep(lambda a, b: {"y": 1.0}, sk.grid(a=range(n), b=[1]), version="1"))
+    finished()
 
 if __name__ == "__main__":
-    warm()
+    fresh()
+    imported(trial)
     with open(sys.argv[2]) as file:
         scenarios = json.load(file)
     for code in scenarios:
@@ -184,6 +204,7 @@ if __name__ == "__main__":
             exec(code, globals())
             main(int(sys.argv[3]), seed=int(sys.argv[4]))
         assert child(scenario) == 0
+        take_over()
 '''
 
 SCENARIOS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -308,7 +309,8 @@ def unit(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Dotted names that a module imports, wherever in it, without those for types alone."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
@@ -322,7 +324,7 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path.name}:{node.lineno} imports relatively"
             assert node.module is not None
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def within(path: Path) -> set[tuple[str, ...]]:

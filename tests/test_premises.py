@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from sweepkit import keeper
+from sweepkit import keeper, premises
 from sweepkit.premises import Premises
 from tests.waiting import LIMIT, gone, until
 
@@ -30,7 +31,11 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asleep(**options: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-S", "-c", "import time; time.sleep(600.5)"]
-    return subprocess.Popen(command, start_new_session=True, **options)  # type: ignore[call-overload,no-any-return]
+    process = subprocess.Popen(command, start_new_session=True, **options)  # type: ignore[call-overload]
+    # The system tells of it what was there before it until its new image is in place.
+    until(lambda: b"600.5" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    until(lambda: not options.get("env") or Path(f"/proc/{process.pid}/environ").read_bytes())
+    return process  # type: ignore[no-any-return]
 
 
 def test_what_runs_at_a_place_is_found_by_its_environment_or_its_output(tmp_path: Path) -> None:
@@ -64,6 +69,92 @@ def test_a_folder_of_a_session_that_was_killed_goes_with_the_next_one(temporary:
     alive.leave()
     following.leave()
     assert os.listdir(temporary) == ["sweepkit-of-someone-else"]
+
+
+def aged(folder: Path, seconds: float) -> None:
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_a_folder_that_lost_its_owner_goes_once_it_is_old(temporary: Path) -> None:
+    def made(name: str, *files: str) -> Path:
+        folder = temporary / name
+        folder.mkdir()
+        for file in files:
+            (folder / file).touch()
+        return folder
+
+    left = ("worker-0-0123abcd.claim", "worker-0-0123abcd.log")
+    removed = [made("sweepkit-0empty_0"), made("sweepkit-1workers", *left)]
+    anothers = [made("sweepkit-2another", "worker-0-0123abcd.log", "thesis.txt")]
+    anothers += [made("sweepkit-main", "owner"), made("sweepkit-mine"), made("other-12345678")]
+    used = made("sweepkit-3in_use_", *left)
+    for folder in (*removed, *anothers, used):
+        aged(folder, 2 * premises.FORSAKEN_SECONDS)
+    young = [made("sweepkit-4young_0"), made("sweepkit-5young_1", *left)]
+    worker = asleep(env={**os.environ, keeper.MARK: str(used / "worker-0-0123abcd")})
+    try:
+        Premises().leave()
+        assert not any(folder.exists() for folder in removed)
+        assert [one.name for one in (*anothers, *young, used) if not one.exists()] == []
+        assert worker.poll() is None
+        worker.kill()
+        worker.wait()
+        Premises().leave()
+        assert not used.exists()
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_a_link_to_a_folder_is_not_followed(temporary: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    for name in ("owner", "chapter"):
+        (tmp_path / "thesis" / name).touch()
+    (temporary / "sweepkit-12345678").symlink_to(tmp_path / "thesis")
+    Premises().leave()
+    assert sorted(os.listdir(tmp_path / "thesis")) == ["chapter", "owner"]
+
+
+KILLED_AT = """
+import os, signal, sys, tempfile
+tempfile.tempdir = os.path.abspath("temporary")
+from sweepkit.premises import Premises
+
+left = int(sys.argv[1])
+
+def count(event, args):
+    global left
+    here = event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir") and args
+    if here and "sweepkit-" in str(args[0]):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(count)
+one = Premises()
+for name in ("worker-0-0123abcd.claim", "worker-0-0123abcd.log", "z"):
+    open(os.path.join(one.path, name), "w").close()
+os.mkdir(os.path.join(one.path, "scratch"))
+one.leave()
+"""
+
+
+def test_a_folder_goes_whenever_its_session_was_killed(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(premises, "FORSAKEN_SECONDS", -1.0)
+    ends = []
+    for at in range(40):
+        command = [sys.executable, "-c", KILLED_AT, str(at)]
+        ends.append(subprocess.run(command, cwd=tmp_path, check=False).returncode)
+        Premises().leave()
+        assert os.listdir(temporary) == [], at
+        if ends[-1] == 0:
+            break
+    assert set(ends[:-1]) == {-signal.SIGKILL}
+    assert ends[-1] == 0
+    assert len(ends) > 6
 
 
 def test_a_killed_driver_leaves_no_daemon_and_no_folder(tmp_path: Path, start: Start) -> None:

@@ -612,13 +612,6 @@ def killed(tmp_path: Path, finish: Callable[..., str], names: list[str], wanted:
 
 
 @pytest.mark.slow
-def test_a_kill_at_some_changes_of_the_file_system_loses_nothing(
-    tmp_path: Path, finish: Callable[..., str]
-) -> None:
-    killed(tmp_path, finish, list(SCENARIOS), 1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_kill_at_every_change_of_the_file_system_loses_nothing(
     tmp_path: Path, finish: Callable[..., str], name: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import permutations, product
@@ -285,7 +285,8 @@ def histories(counted: Counted, patch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
     patch.setattr(format1, "BLOCK_RUNS", chance.choice([1, 3, 7, 65_536]))
     patch.setattr(format1, "TEXT_RUNS", chance.choice([1, 4, 256]))
-    patch.setattr(sys.modules["sweepkit.plan"], "FIRST_SECONDS", chance.choice([0.0, 0.05]))
+    plan = importlib.import_module("sweepkit.plan")
+    patch.setattr(plan, "FIRST_SECONDS", chance.choice([0.0, 0.05]))
     model = Model(counted)
     # The first session makes the outputs known.
     model.session([0.0], [0.0], None, None, set(), "", None)

@@ -709,7 +709,7 @@ def test_errors_are_tried_again_when_asked_and_nothing_else_is(store: str) -> No
 
 @pytest.mark.parametrize("backend", ["sequential", "threading", "loky"])
 def test_on_error_raise_stops_and_keeps_what_is_done(store: str, backend: str) -> None:
-    sweep = sk.Sweep(third_raises, sk.grid(a=range(3000)), version="1")
+    sweep = sk.Sweep(third_raises, sk.grid(a=range(1000)), version="1")
     with pytest.raises(
         sk.RunError, match=r"(?s)the run at a=\d+ ended with ValueError: no \d+\n.*Traceback.*kept"
     ):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sweepkit.arrays import Arrays, writing
+from sweepkit.arrays import Arrays, reaching, writing
 from sweepkit.commit import (
     attributes_of,
     composed,
@@ -33,7 +33,7 @@ from sweepkit.commit import (
     stage_numbers,
 )
 from sweepkit.coordinates import Coordinates
-from sweepkit.files import drop_partials, loads, remove_tree, replace_file
+from sweepkit.files import clear_way, drop_partials, loads, remove_tree, replace_file
 from sweepkit.format1 import ATTRIBUTE, Layout, Variable, axis, layout_of
 from sweepkit.ground import Folder
 from sweepkit.growth import added, grown, make_arrays, make_variable, noted, relabelled
@@ -137,14 +137,15 @@ class ZarrStore:
 
     def exists(self) -> bool:
         """Whether a layout was committed here."""
-        refuse_dangling(self.root)
-        self.ground.look()
-        self._finish_swap()
-        mend_root(self.root, self.beside)
-        if (self.root / "zarr.json").exists():
-            return True
-        refuse_foreign(self.root, self.beside)
-        return False
+        with reaching(self.path):
+            refuse_dangling(self.root)
+            self.ground.look()
+            self._finish_swap()
+            mend_root(self.root, self.beside)
+            if (self.root / "zarr.json").exists():
+                return True
+            refuse_foreign(self.root, self.beside)
+            return False
 
     def create(
         self,
@@ -198,7 +199,8 @@ class ZarrStore:
     @property
     def stages(self) -> list[int]:
         """Numbers of the stages: refinements of the sweep, each a store within this one."""
-        return stage_numbers(self.root, self.beside)
+        with reaching(self.path):
+            return stage_numbers(self.root, self.beside)
 
     def stage(self, number: int) -> ZarrStore:
         """A stage, to be made by who holds this store if it is not there yet."""
@@ -221,6 +223,10 @@ class ZarrStore:
         StoreError
             If it is no sweep, of a newer format, or its root is damaged.
         """
+        with reaching(self.path):
+            self._open()
+
+    def _open(self) -> None:
         self.ground.look()
         mend_root(self.root, self.beside)
         root = read_root(self.root, self.beside)
@@ -337,7 +343,9 @@ class ZarrStore:
             If the parcel is gone, or cannot be put there.
         """
         with self._writing(f"variable {name!r}"):
-            deliver(parcel, Path(self.path, name, "c", *map(str, index)))
+            array, inner = Path(self.path, name), ("c", *map(str, index))
+            clear_way(array, *inner)
+            deliver(parcel, array.joinpath(*inner))
 
     def _writing(self, what: str) -> AbstractContextManager[None]:
         return writing(self.path, what, self.beside)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -349,9 +350,34 @@ def test_a_full_disk_loses_nothing_that_counts_as_done(small_disk: Path, tmp_pat
     ds = go().load()
     assert (ds["status"] == Status.DONE).all()
     assert {int(i) for (i,) in ledger.take()} & set(kept.tolist()) == set()
-    for i in range(60):
-        assert ds["noise"][i].values.tolist() == np.random.default_rng(i).random(8192).tolist()
+    for k in range(60):
+        assert ds["noise"][k].values.tolist() == np.random.default_rng(k).random(8192).tolist()
     assert sk.verify(store).empty
+
+
+@pytest.mark.parametrize("full", ["files", "names"])
+def test_a_full_disk_for_temporary_files_is_told(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    def f(i: int) -> float:
+        return 2.0 * i
+
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    if full == "names":
+        monkeypatch.setattr(tempfile, "tempdir", str(small_disk / "gone"))
+    else:
+        with suppress(OSError), open(small_disk / "fill", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    there = sorted(os.listdir(small_disk))
+    sweep = sk.Sweep(f, sk.grid(i=range(4)))
+    with pytest.raises(OSError, match=r"temporary files cannot be made in .*TMPDIR") as told:
+        sk.run(sweep, tmp_path / "a.zarr", n_jobs=1, backend="loky", progress=False)
+    assert str(small_disk) in str(told.value)
+    assert sorted(os.listdir(small_disk)) == there
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ds = sk.run(sweep, tmp_path / "a.zarr", n_jobs=1, backend="loky", progress=False)
+    assert ds["result"].values.tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
 def test_a_full_disk_from_the_beginning_is_told(small_disk: Path) -> None:
@@ -368,6 +394,45 @@ def test_a_full_disk_from_the_beginning_is_told(small_disk: Path) -> None:
 
 
 NOBODY = 65534
+
+
+@pytest.mark.slow
+def test_a_store_that_may_not_be_read_is_told(tmp_path: Path, finish: Any) -> None:
+    sweep = sk.Sweep(lambda i: float(i), sk.grid(i=[1, 2]), version="1", name="f")
+    store, beside = tmp_path / "a.zarr", tmp_path / "a.zarr.sweepkit"
+    sk.run(sweep, store, backend="sequential", progress=False)
+    for one in (*tmp_path.parents, tmp_path):
+        if one.stat().st_uid == os.geteuid() and "pytest" in str(one):
+            one.chmod(one.stat().st_mode | 0o055)
+    for one in (beside, *beside.rglob("*")):
+        one.chmod(0o777)
+    store.chmod(0o000)
+    out = finish(
+        f"""
+        import os
+        import sweepkit as sk
+        from sweepkit import stores, reading
+        import sweepkit.run, sweepkit.workbench, sweepkit.executors.joblib, scipy, pandas
+        import email.policy  # while it may still be read
+        if os.geteuid() == 0:
+            os.setgid({NOBODY}); os.setuid({NOBODY})
+        sweep = sk.Sweep(lambda i: float(i), sk.grid(i=[1, 2]), version="1", name="f")
+        for call in (
+            lambda: sk.run(sweep, "a.zarr", backend="sequential", progress=False),
+            lambda: sk.open("a.zarr"),
+            lambda: sk.verify("a.zarr"),
+        ):
+            try:
+                call()
+            except sk.StoreError as error:
+                print(error)
+        """
+    )
+    store.chmod(0o755)
+    told = out.splitlines()
+    assert len(told) == 3
+    assert all("Permission denied; mend its permissions" in one for one in told)
+    assert sk.open(store)["result"].values.tolist() == [1.0, 2.0]
 
 
 def test_a_read_only_path_is_told_and_a_finished_sweep_there_is_read(

@@ -243,7 +243,8 @@ def test_a_flipped_byte_of_metadata_gives_the_same_data_or_is_told(
 def test_many_flipped_bytes_of_metadata_give_the_same_data_or_are_told(
     store: str, original: xr.Dataset
 ) -> None:
-    fuzz(store, [".", *map(str, original.variables)], 1500 if EXHAUSTIVE else 150, original)
+    fuzz(store, ["."], 1500 if EXHAUSTIVE else 400, original)
+    fuzz(store, [*map(str, original.variables)], 1500 if EXHAUSTIVE else 40, original)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +20,9 @@ import sweepkit as sk
 from sweepkit.reading import NotASweepError
 from sweepkit.status import Status
 from tests.conftest import EXHAUSTIVE
-from tests.waiting import LIMIT
+from tests.nursery import GATE, Nursery
+from tests.waiting import LIMIT, until
 
-ROOT = Path(__file__).parents[2]
 SEED = 20
 QUICK = {"rename": 6, "write": 12, "fsync": 4}
 """Calls that some thread of a session certainly makes."""
@@ -84,9 +83,12 @@ def debian(package: str) -> str | None:
 @pytest.fixture(scope="session")
 def strace() -> str:
     found = shutil.which("strace") or debian("strace")
-    works = found is not None and not subprocess.run(
-        [found, "-f", "-o", os.devnull, "true"], capture_output=True
-    ).returncode
+    works = (
+        found is not None
+        and not subprocess.run(
+            [found, "-f", "-o", os.devnull, "true"], capture_output=True
+        ).returncode
+    )
     if not works and os.environ.get("CI") == "true":
         pytest.fail("strace is missing or may not trace here; CI installs it with apt")
     if not works:
@@ -95,22 +97,39 @@ def strace() -> str:
     return found
 
 
+def traced(pid: int) -> bool:
+    """Whether a process is traced by another."""
+    status = Path("/proc", str(pid), "status").read_text()
+    return "TracerPid:\t0\n" not in status
+
+
 class Place:
     """A folder with a store, a driver that fills it, and a ledger of what was executed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nursery: Nursery) -> None:
         self.folder = folder
         self.store = folder / "a.zarr"
+        self.nursery = nursery
         (folder / "driver.py").write_text(DRIVER)
 
-    def drive(self, n: int, prefix: list[str] | None = None) -> int:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [*(prefix or []), sys.executable, "driver.py", str(n)]
-        done = subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=5 * LIMIT
-        )
-        assert done.returncode in (0, 28, -9, 137), done.stderr[-3000:]
-        return done.returncode
+    def drive(self, n: int, tracing: list[str] | None = None) -> int:
+        held = tracing is not None
+        pid = self.nursery.start(self.folder, "driver.py", str(n), held=held)
+        if tracing is None:
+            return self.ended()
+        with subprocess.Popen([*tracing, "-p", str(pid)], stderr=subprocess.PIPE) as tracer:
+            until(lambda: traced(pid) or tracer.poll() is not None)
+            with open(self.folder / GATE, "w"):
+                pass
+            code = self.ended()
+            _, said = tracer.communicate(timeout=LIMIT)
+            assert tracer.returncode in (0, code, -code, 128 - code), said
+            return code
+
+    def ended(self) -> int:
+        code = self.nursery.wait()
+        assert code in (0, 28, -9), (self.folder / "err").read_text()[-3000:]
+        return code
 
     def inject(self, strace: str, n: int, call: str, fault: str, number: int) -> bool:
         """Fill with the n-th call of a kind failing; True if a thread made so many."""
@@ -124,7 +143,7 @@ class Place:
             ],
         )  # fmt: skip
         if fault == "kill":
-            return code in (-9, 137)
+            return code == -9
         return "(INJECTED)" in log.read_text(errors="replace")
 
     def kill(self, strace: str, n: int, call: str, at_most: int) -> None:
@@ -175,8 +194,15 @@ class Place:
         assert not list(self.folder.rglob("*.partial"))
 
 
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    one = Nursery(tmp_path_factory.mktemp("trial"), DRIVER.replace("sys.argv[1]", "2"))
+    yield one
+    one.close()
+
+
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[Place]:
+def places(tmp_path: Path, nursery: Nursery) -> Iterator[Place]:
     """Fresh places, one after the other."""
 
     def made() -> Iterator[Place]:
@@ -184,7 +210,7 @@ def places(tmp_path: Path) -> Iterator[Place]:
         while True:
             folder = tmp_path / f"place{number}"
             folder.mkdir()
-            yield Place(folder)
+            yield Place(folder, nursery)
             number += 1
 
     return made()
