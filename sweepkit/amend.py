@@ -14,7 +14,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sweepkit.format1 import RESERVED, Layout, Variable, stored, stored_name
+from sweepkit.format1 import (
+    RESERVED,
+    WIDE_NOTE,
+    WIDE_TEXT,
+    Layout,
+    Variable,
+    stored,
+    stored_name,
+)
 from sweepkit.outputs import name_fault
 from sweepkit.protocols import Store, StoreError, UnreachableError
 from sweepkit.root import next_call
@@ -340,9 +348,10 @@ def add_derived(store: Store, name: str, array: xr.DataArray, attrs: Mapping[str
     _check_objects(name, array)
     array = _as_float(store, array)
     dtype = stored_name(array.values)
+    noted = {WIDE_NOTE: WIDE_TEXT} if _is_wide(array) else {}
     own = tuple(map(str, array.dims[len(layout.dims) :]))
     sizes = tuple(array.sizes[dim] for dim in own)
-    variable = Variable(name, dtype, own, sizes, attrs=dict(attrs))
+    variable = Variable(name, dtype, own, sizes, attrs={**attrs, **noted})
     if old is not None:
         anew = (old.dtype, old.shape) != (dtype, sizes)
         variable = replace(variable, guards=old.guards + int(anew))
@@ -369,12 +378,19 @@ def _check_objects(name: str, array: xr.DataArray) -> None:
             )
 
 
+def _is_wide(array: xr.DataArray) -> bool:
+    """Whether there are integers that a float64 cannot hold."""
+    if array.dtype.kind not in "iu" or not array.size:
+        return False
+    return int(array.values.max()) > 2**53 or int(array.values.min()) < -(2**53)
+
+
 def _as_float(store: Store, array: xr.DataArray) -> xr.DataArray:
     """Integers and truths as numbers that are NaN where a run is not done, as other outputs read.
 
     So runs that finish later, which nothing is derived for, do not read as 0 or False.
     """
-    if array.dtype.kind not in "iub" or (np.abs(array.values.astype(np.float64)) > 2**53).any():
+    if array.dtype.kind not in "iub" or _is_wide(array):
         return array
     whole = tuple(slice(0, n) for n in store.layout.shape)
     done = store.read("status", whole) == Status.DONE

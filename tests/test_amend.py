@@ -288,6 +288,19 @@ def test_integers_and_truths_derived_read_as_nothing_for_runs_that_finish_later(
     assert calls == []
 
 
+@pytest.mark.parametrize("most", [2**53 + 1, 2**63 - 1])
+def test_derived_integers_that_no_float_holds_are_read_as_they_are(store: str, most: int) -> None:
+    sweep = sk.Sweep(lambda a: {"n": most - a}, sk.grid(a=[0, 1, 2]), version="1")
+    sk.run(sweep, store, backend="sequential", progress=False)
+    sk.derive(store, "same", lambda ds: ds["n"])
+    for mask in (True, False):
+        same = sk.open(store, mask=mask)["same"]
+        assert same.values.tolist() == [most, most - 1, most - 2]
+    assert "integers beyond 2**53" in sk.open(store)["same"].attrs["note"]
+    sk.derive(store, "same", lambda ds: ds["n"] - (most - 2))
+    assert sk.open(store)["same"].values.tolist() == [2.0, 1.0, 0.0]
+
+
 def test_a_lost_chunk_of_a_derived_output_is_told_and_runs_nothing(store: str) -> None:
     fill(store)
     sk.derive(store, "twice", "2 * y")
