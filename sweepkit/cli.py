@@ -57,7 +57,9 @@ def main() -> None:
 @click.option("--deadline", help="When to be done, such as 07:00 or '2 h'.")
 @click.option("--duration", help="How long to run, such as '30 min'.")
 @click.option("--budget", help="Compute that may be held, such as '4 core-hours'.")
-@click.option("--retry", type=int, default=0, help="How often runs without success are retried.")
+@click.option(
+    "--retry", help="How often runs without success are retried: 2, or crashed=2,error=1."
+)
 @click.option("--rerun", type=STATUSES, multiple=True, help="Statuses to be tried again.")
 @click.option("--max-errors", help="Stop after more errors: a count, or a share as in 0.05.")
 @click.option(

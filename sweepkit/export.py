@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from sweepkit.format1 import ATTRIBUTE
+from sweepkit.format1 import ATTRIBUTE, encoding_attrs
 from sweepkit.places import Given, where
 from sweepkit.reading import open, run_dims_of, runs
 from sweepkit.stages import numbers
@@ -53,8 +53,9 @@ def export(
         schema under ``sweepkit``), ``.csv`` (units in ``<path>-metadata.json``, as CSV on the
         Web has it), ``.json`` (a Table Schema and the rows) or ``.nc`` (the Dataset itself, with
         traces; needs h5netcdf or netCDF4). The first three hold one row a run, as :func:`runs`
-        gives them, without traces. Complex numbers become ``<name>_real`` and ``<name>_imag``. A
-        file that is there is replaced once the new one is whole.
+        gives them, without traces. Complex numbers become ``<name>_real`` and ``<name>_imag``;
+        in JSON, NaN is null and what is infinite ``"INF"`` or ``"-INF"``. A file that is there
+        is replaced once the new one is whole.
     requirements : optional
         As for :func:`failed`; by default those that the Dataset carries.
     storage_options : mapping, optional
@@ -68,7 +69,7 @@ def export(
     Raises
     ------
     ValueError
-        If the ending is none of these.
+        If the ending is none of these, or netCDF cannot hold a text.
     FileNotFoundError
         If the folder is not there.
     ImportError
@@ -226,12 +227,14 @@ def _to_json(ds: xr.Dataset, target: Path, requirements: Any) -> None:
 
 
 def _objects(rows: pd.DataFrame) -> Iterator[str]:
-    """Rows as JSON, numbers to their last digit; what is NaN or infinite is null."""
+    """Rows as JSON, numbers to their last digit; NaN is null, infinity what Table Schema has."""
     plain = {}
     for name in rows.columns:
         column = rows[name]
         if column.dtype.kind == "f":
-            column = column.astype(object).where(np.isfinite(column), None)
+            ends = np.isposinf(column), np.isneginf(column)
+            column = column.astype(object).where(~np.isnan(column), None)
+            column[ends[0]], column[ends[1]] = "INF", "-INF"
         elif column.dtype.kind not in "biu":
             table = column.to_frame().to_json(orient="values", date_format="iso", date_unit="ns")
             column = pd.Series([one for (one,) in json.loads(table)], dtype=object)
@@ -246,15 +249,31 @@ def _to_netcdf(ds: xr.Dataset, target: Path, requirements: Any) -> None:
     except ValueError:
         if requirements is not None:
             raise
-    ds = in_parts(ds).drop_encoding()
+    ds, encoded = in_parts(ds).drop_encoding(), {}
     for name, one in ds.variables.items():
+        if one.dtype == np.float16:  # which netCDF has not
+            ds[name] = one.astype(np.float32)
+        units = encoding_attrs(one.dtype.name).get("units")
+        if units is not None:  # what xarray infers may overflow
+            encoded[str(name)] = {"dtype": "int64", "units": units}
         attrs = {k: v for k, v in one.attrs.items() if k not in ("flag_values", "flag_meanings")}
         if one.dtype.kind == "O":
+            _check_zeros(str(name), one)
             ds[name] = one.astype(str)
         if name == "failed":
             ds[name].attrs = {**attrs, "requirements": "; ".join(attrs.get("requirements", ()))}
     with replacing(target) as part:
-        ds.to_netcdf(part)
+        ds.to_netcdf(part, encoding=encoded)
+
+
+def _check_zeros(name: str, texts: xr.Variable) -> None:
+    """Refuse what netCDF would cut short: it ends a text at its first zero."""
+    for text in texts.values.flat:
+        if "\0" in str(text):
+            raise ValueError(
+                f"{name!r} holds {text!r}, which netCDF would cut at the zero; export to .parquet, "
+                f"or leave it out, as with ds.drop_vars({name!r})"
+            )
 
 
 def _about(ds: xr.Dataset) -> dict[str, Any]:

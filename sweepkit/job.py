@@ -277,8 +277,9 @@ class Job:
 
     def __repr__(self) -> str:
         now = self.progress
-        share = f"{now.finished:,} of {now.total:,} runs"
-        return f"<sweepkit.Job {self.name!r} into {self.store}: {now.state}, {share}>"
+        parts = [now.state, f"{now.finished:,} of {now.total:,} runs"]
+        parts += [f"{count:,} {kind}" for kind, count in now.errors.items()][:4]
+        return f"<sweepkit.Job {self.name!r} into {self.store}: {', '.join(parts)}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return self._shown(self)

@@ -21,10 +21,11 @@ def run_sweep(sweep: sk.Sweep, store: Where | None, said: Mapping[str, Any]) -> 
     """Run what is pending of a sweep, as the options say; returns where."""
     where = store if store is not None else f"{sweep.name}.zarr"
     options: dict[str, Any] = {
-        name: said[name] for name in ("n_jobs", "backend", "on_error", "stale", "retry")
+        name: said[name] for name in ("n_jobs", "backend", "on_error", "stale")
     }
     options |= {"rerun": list(said["rerun"]), "progress": not said["quiet"]}
     options["timeout"] = shell.number(said["timeout"])
+    options["retry"] = shell.counts(said["retry"])
     options["max_errors"] = shell.number(said["max_errors"])
     limits = {name: said[name] for name in ("deadline", "duration", "budget") if said[name]}
     if limits:
@@ -49,7 +50,8 @@ def run_notebook(
         source = context.get_parameter_source(name)
         if name != "quiet" and source is click.core.ParameterSource.COMMANDLINE:
             option = said[name]
-            given[name] = list(option) if isinstance(option, tuple) else shell.number(option)
+            read = shell.counts if name == "retry" else shell.number
+            given[name] = list(option) if isinstance(option, tuple) else read(option)
     twice = sorted(set(given) & set(values))
     if twice:
         raise ValueError(f"{twice[0]!r} is given twice: as an option and with -p")

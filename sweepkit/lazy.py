@@ -333,7 +333,7 @@ def _hidden(
         return values
     kind = dtype.kind
     if kind in "fc":
-        values[unfinished] = np.nan
+        values[unfinished] = np.nan if kind == "f" else complex(np.nan, np.nan)
     elif kind in "mM":
         values[unfinished] = np.array("NaT", dtype=dtype)
     elif kind in "OTU":

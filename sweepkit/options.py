@@ -317,7 +317,8 @@ def _retries(given: Mapping[str, int] | int) -> dict[Status, int]:
         counts = {}
         for word, count in given.items():
             (one,) = statuses(word) if word in NAMES else (None,)
-            if one not in UNSUCCESSFUL or not isinstance(count, int) or count < 0:
+            whole = isinstance(count, int) and not isinstance(count, bool)
+            if one not in UNSUCCESSFUL or not whole or count < 0:
                 known = ", ".join(one.word for one in UNSUCCESSFUL)
                 raise ValueError(f"retry={given!r}: give counts for statuses among {known}")
             counts[one] = count

@@ -39,6 +39,7 @@ __all__ = [
     "UNSUCCESSFUL",
     "VALUES",
     "click",
+    "counts",
     "number",
     "Place",
     "reads",
@@ -200,6 +201,14 @@ def number(text: str | None) -> Any:
         except ValueError:
             continue
     return text
+
+
+def counts(given: str | None) -> Any:
+    """A count, or counts by status as in ``crashed=2,error=1``, from an option."""
+    if given is None or "=" not in given:
+        return 0 if given is None else number(given)
+    pairs = [one.partition("=") for one in given.split(",")]
+    return {word.strip(): number(count.strip()) for word, _, count in pairs}
 
 
 def sweep_of(target: str, values: Mapping[str, Any], stale: str = "keep") -> sk.Sweep:

@@ -83,7 +83,8 @@ def run(
     on_error : {"collect", "raise"}
         With "raise" the sweep stops after the first run that does not succeed.
     max_errors : int or float, optional
-        Stop once more runs (int) or a larger share of the runs (float below 1) do not succeed.
+        Stop once more runs (int), or a larger share of those that have ended (float below 1; of
+        20 or more, or of all), do not succeed.
         This and ``on_error="raise"`` are judged with what the store has kept, so a sweep that was
         stopped ends so again, before its first run, until ``rerun="error"`` tries those again or
         more is allowed.

@@ -341,6 +341,26 @@ def test_the_failure_policy_damage_and_what_is_left_have_exit_codes_of_their_own
     assert quietly("verify", "b.zarr")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("retry", "attempts"), [("2", 3), ("error=1", 2), ("crashed=3, error=1", 2), ("crashed=3", 1)]
+)
+def test_runs_are_retried_by_status(here: Path, retry: str, attempts: int) -> None:
+    made = f"{str(here).partition(':')[0]}:sweep"
+    code, out = quietly(
+        "run", made, "-p", "highest=-1", "--retry", retry, "--backend", "sequential"
+    )
+    assert code == 0, out
+    ds = sk.open("fall.zarr").load()
+    assert set(ds["attempts"].sel(height=-1).values.tolist()) == {attempts}
+
+
+@pytest.mark.parametrize("retry", ["crashed=x", "done=1", "x", "-1"])
+def test_a_retry_that_is_none_is_told(here: Path, retry: str) -> None:
+    code, out = quietly("run", here, "--retry", retry)
+    assert code == 1
+    assert out.startswith("Error: retry")
+
+
 def test_a_plan_a_receipt_and_a_comparison_are_shown(here: Path) -> None:
     module = str(here).partition(":")[0]
     code, said = quietly("plan", here, "--pilot", "0")

@@ -245,6 +245,29 @@ def test_json_holds_numbers_and_times_to_the_last_digit(tmp_path: Path) -> None:
     assert np.datetime64(rows[0]["t"]) == times[0]
 
 
+def test_json_tells_infinite_from_nan(tmp_path: Path) -> None:
+    ds = xr.Dataset({"y": ("a", [np.inf, -np.inf, np.nan])}, coords={"a": [1, 2, 3]})
+    rows = json.loads(Path(sk.export(ds, tmp_path / "a.json")).read_text())["data"]
+    assert [row["y"] for row in rows] == ["INF", "-INF", None]
+
+
+def test_netcdf_keeps_values_that_it_has_no_type_for_or_names_them(tmp_path: Path) -> None:
+    times = np.array(["1700-01-01T00:00:00.000000001", "NaT", "2261-01-01"], "M8[ns]")
+    spans = np.array([2**62 + 1, "NaT", 1], "m8[ns]")
+    far = np.array(["1700-01-01", "2000-01-01", "2261-01-01T00:00:00.000000003"], "M8[ns]")
+    half = np.array([0.1, 2, -0.0], np.float16)
+    ds = xr.Dataset(
+        {"at": ("t", times), "took": ("t", spans), "half": ("t", half)}, coords={"t": far}
+    )
+    with xr.open_dataset(sk.export(ds, tmp_path / "a.nc"), decode_timedelta=True) as read:
+        for name in ("at", "took", "half", "t"):
+            np.testing.assert_array_equal(read[name].values, ds[name].values)
+    ds = xr.Dataset({"word": ("a", np.array(["a\0b", "c"], object))}, coords={"a": [1, 2]})
+    with pytest.raises(ValueError, match=r"'word' holds 'a\\x00b', which netCDF would cut at the"):
+        sk.export(ds, tmp_path / "b.nc")
+    assert not (tmp_path / "b.nc").exists()
+
+
 def test_compare_takes_equal_numbers_of_other_types_as_the_same_value() -> None:
     whole = xr.Dataset({"y": ("a", [1.0, 2.0])}, coords={"a": [1, 2]})
     told = sk.compare(whole, whole.assign_coords(a=[1.0, 2.0]))

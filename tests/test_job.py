@@ -272,6 +272,7 @@ def test_the_first_run_of_each_kind_of_error_is_shown(store: str) -> None:
     assert example.where.startswith("a=")
     assert "Traceback" in example.log
     assert job.progress.errors == {"ValueError": 3}
+    assert repr(job).endswith("done, 9 of 9 runs, 3 ValueError>")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ HIDDEN: dict[str, tuple[str, Any]] = {
     "when": ("datetime64[ns]", np.datetime64("NaT", "ns")),
     "span": ("timedelta64[ns]", np.timedelta64("NaT", "ns")),
     "text": ("object", ""),
-    "pair": ("complex128", complex(np.nan, 0)),
+    "pair": ("complex128", complex(np.nan, np.nan)),
     "trace": ("float64", np.nan),
     "truths": ("float64", np.nan),
     "texts": ("object", ""),
@@ -101,6 +101,12 @@ def test_dtypes_do_not_depend_on_progress(stopped: str) -> None:
     after = {str(n): v.dtype for n, v in sk.open(stopped).variables.items()}
     assert (sk.open(stopped)["status"] == Status.DONE).all()
     assert before == after
+
+
+def test_both_parts_of_unfinished_complex_numbers_are_hidden(stopped: str) -> None:
+    pair = sk.open(stopped)["pair"].load()
+    assert int(pair.real.count()) == int(pair.imag.count()) == 2
+    assert float(pair.imag.mean()) == 2.0
 
 
 def test_unfinished_cells_stay_out_of_means_counts_and_tables(stopped: str) -> None:

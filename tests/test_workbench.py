@@ -67,6 +67,7 @@ def test_an_executor_of_ones_own_is_used(store: str) -> None:
         ({"timeout": "20"}, r"timeout is '20'"),
         ({"timeout": 1.0}, r"a time limit needs worker processes.*'sequential'"),
         ({"retry": -1}, r"retry is -1"),
+        ({"retry": {"error": True}}, r"retry=.*error, timeout, crashed, invalid"),
         ({"retry": {"done": 1}}, r"retry=.*error, timeout, crashed, invalid"),
         ({"backend": "nonsense"}, r"backend 'nonsense' is not known to joblib; there are .*loky"),
         ({"n_jobs": 0}, r"n_jobs is 0"),
