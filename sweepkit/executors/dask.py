@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -16,7 +16,7 @@ from sweepkit.fleet import pickled
 from sweepkit.protocols import ComputeLostError, Crew
 
 try:
-    from distributed import Client, default_client
+    from distributed import Client, Status, default_client
 
     from sweepkit.executors.dispatch import DaskCrew, threads_of
 except ModuleNotFoundError as fault:
@@ -31,6 +31,9 @@ ASK_SECONDS = 5.0
 
 REFUSED_SECONDS = 600.0
 """For how long, in seconds, a queue that refuses jobs is asked before that ends the sweep."""
+
+SETTLE_SECONDS = 5.0
+"""How long, in seconds, a cluster that is to be closed may take for what it is asked for."""
 
 MOST_VANISHED = 3
 """How often, in a row, jobs may end before their worker joins; then that ends the sweep."""
@@ -175,7 +178,10 @@ class DaskExecutor:
         assert self._make is not None
         with _made(self._make) as cluster, Client(cluster, set_as_default=False) as client:
             held = _Held(cluster, self._scale)
-            yield client, held.absence, held.rest
+            try:
+                yield client, held.absence, held.rest
+            finally:
+                held.settle()
 
 
 def _none_joined(present: bool) -> str:
@@ -273,6 +279,11 @@ class _Held:
         self._cluster.scale(0 if resting else self._size)
         self._asked = monotonic()
 
+    def settle(self) -> None:
+        """Wait for what is being asked for: a job that its cluster gets as it closes would stay."""
+        if self._asking is not None:
+            wait([self._asking], SETTLE_SECONDS)
+
     def _give_up(self) -> None:
         if self._refused_since is not None and monotonic() - self._refused_since > REFUSED_SECONDS:
             raise ComputeLostError(
@@ -329,7 +340,9 @@ class _Held:
         states = dict(line.split(" ", 1) for line in lines if " " in line)
         gone = [name for job, name in jobs.items() if job not in states]
         for name in gone:  # under another name, as the old one is dropped a second time later on
-            cluster.workers.pop(name, None)
+            dropped = cluster.workers.pop(name, None)
+            if dropped is not None:
+                dropped.status = Status.closed  # else its cluster refuses to close
             if cluster.worker_spec.pop(name, None) is not None:
                 cluster.worker_spec.update(cluster.new_worker_spec())
         self._vanished += bool(gone) and not joined
