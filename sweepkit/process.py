@@ -83,9 +83,9 @@ class PythonProcess:
     """A process that calls ``entry(pipe, *words)`` of a module, and ends when that returns.
 
     It searches modules where this process does, finds those that this one has imported where they
-    were found, has its working directory and its interpreter's
-    flags (as ``-O``), and sees its ``sys.argv``, but does not import its main module. Until the
-    function lets them through, interrupts do not reach it.
+    were found, has its working directory and its interpreter's flags (as ``-O``), and sees its
+    ``sys.argv``, but does not import its main module. Until the function lets them through,
+    interrupts do not reach it.
 
     Parameters
     ----------
@@ -125,33 +125,31 @@ class PythonProcess:
         printed: str = os.devnull,
     ) -> None:
         python = interpreter()
-        self.connection, theirs = Pipe()
-        self.sentinel, held_there = os.pipe()
-        passed = (theirs.fileno(), held_there, *descriptors)
         # asserts, warnings and development mode hold there as they do here
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        program = ["-P", "-c", PROGRAM, " ".join(map(str, passed))]
-        command = [python, *flags, *program, *entry, *words]
-        # An interrupt goes to a whole process group, which the process is in until it leaves it.
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **(environment or {})},
-                pass_fds=passed,
-            )
-        except BaseException:
-            self._let_go()
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-            theirs.close()
-            os.close(held_there)
-            os.close(output)
+        with open(printed, "ab") as output:
+            self.connection, theirs = Pipe()
+            self.sentinel, held_there = os.pipe()
+            passed = (theirs.fileno(), held_there, *descriptors)
+            program = ["-P", "-c", PROGRAM, " ".join(map(str, passed))]
+            # An interrupt goes to a whole process group, which it is in until it leaves it.
+            held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self._child = subprocess.Popen(
+                    [python, *flags, *program, *entry, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**os.environ, **(environment or {})},
+                    pass_fds=passed,
+                )
+            except BaseException:
+                self._let_go()
+                raise
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, held)
+                theirs.close()
+                os.close(held_there)
         self.pid = self._child.pid
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send((sys.path, getattr(sys, "argv", []), found_aside()))
