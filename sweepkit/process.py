@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import Pipe, spawn
 
 __all__ = ["PythonProcess", "interpreter"]
@@ -135,17 +135,17 @@ class PythonProcess:
             # An interrupt goes to a whole process group, which it is in until it leaves it.
             held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
-                self._child = subprocess.Popen(
-                    [python, *flags, *program, *entry, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env={**os.environ, **(environment or {})},
-                    pass_fds=passed,
-                )
-            except BaseException:
-                self._let_go()
-                raise
+                with ExitStack() as undone:
+                    undone.callback(self._let_go)
+                    self._child = subprocess.Popen(
+                        [python, *flags, *program, *entry, *words],
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
+                        env={**os.environ, **(environment or {})},
+                        pass_fds=passed,
+                    )
+                    undone.pop_all()  # it is there to stay
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, held)
                 theirs.close()
