@@ -52,6 +52,8 @@ Coords: TypeAlias = Mapping[str, NDArray[Any]]
 
 SLOW = 0.1
 """Runs that take longer, in seconds, are written to the store at once."""
+RESTS = 10.0
+"""How many times as long as writing took nothing is written again, unless a block is complete."""
 MOST_LEAVING = 2
 """Complete blocks that may wait to be written, chunk by chunk between results."""
 LEARNT_RUNS = 32
@@ -362,7 +364,7 @@ class Intake:
             self.store.publish(f"{self.tally.settled:,} runs of this session")
             account()
             after = time.monotonic()
-            self._flush_pause = 10 * (after - now)
+            self._flush_pause = RESTS * (after - now)
             self._flushed = after
         while self.blocks.step():
             if self.blocks.leaving <= MOST_LEAVING and self.cost.recent < SLOW:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -229,6 +230,52 @@ def test_a_cluster_that_is_made_is_held_for_the_job_and_released(tmp_path: Path)
             on_error="raise",
             **QUIET,
         )
+    assert_gone(before)
+
+
+def test_jobs_that_never_say_they_are_closed_are_given_back(tmp_path: Path) -> None:
+    """As those of dask-jobqueue: a cluster refuses to close while anything refers to one."""
+    from distributed.deploy.spec import ProcessInterface, SpecCluster
+
+    asked: list[Any] = []
+
+    class Job(ProcessInterface):  # type: ignore[misc]
+        """The first is refused, the last is long in coming."""
+
+        def __init__(self, scheduler: str, name: int) -> None:
+            super().__init__(name=name)
+            self.scheduler, self.name, self.process = scheduler, name, None
+            asked.append(self)
+
+        async def start(self) -> None:
+            if self is asked[0]:
+                raise RuntimeError("refused")
+            if self is asked[-1]:
+                await asyncio.sleep(1.0)
+            worker = [sys.executable, "-m", "distributed.cli.dask_worker", self.scheduler]
+            options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--name", str(self.name)]
+            self.process = subprocess.Popen([*worker, *options], stderr=subprocess.DEVNULL)
+            await super().start()
+
+        async def close(self) -> None:
+            if self.process is not None:
+                self.process.kill()
+                self.process.wait()
+
+    def cluster() -> Any:
+        scheduler = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        return SpecCluster(
+            scheduler={"cls": distributed.Scheduler, "options": scheduler},
+            worker={"cls": Job, "options": {}},
+            silence_logs=logging.CRITICAL,
+        )
+
+    before = children()
+    sweep = sk.Sweep(lambda a: a * 2.0, sk.grid(a=range(20)))
+    executor = sk.DaskExecutor(cluster=cluster, workers=3)
+    ds = sk.run(sweep, tmp_path / "s.zarr", executor=executor, progress=False)
+    assert (ds["status"] == 1).all()
+    assert len(asked) == 3
     assert_gone(before)
 
 

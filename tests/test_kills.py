@@ -221,7 +221,7 @@ SCENARIOS = {
         SHOWN = ["a", "b"]
         POINTS = [(float(a), float(b)) for a in range(4) for b in range(5)]
         def expected(a, b): return 10 * a + b
-        intake.SLOW = -1.0
+        intake.SLOW, intake.RESTS = -1.0, 0.0
         def f(a, b):
             note(a, b)
             return {"y": 10.0 * a + b}
@@ -387,6 +387,7 @@ if __name__ == "__main__":
     FIFO, LEDGER = os.path.abspath("fifo"), os.path.abspath("ledger")
     import sweepkit.fleet, sweepkit.intake
     sweepkit.intake.SLOW = -1.0   # written at once, as runs of seconds are
+    sweepkit.intake.RESTS = 0.0
     sweepkit.fleet.GRACE = 60.0   # what is on at an interrupt ends, however slow the machine
     grid = sk.grid(a=range(int(sys.argv[3])), b=range(40))
     sk.run(sk.Sweep(f, grid, version="1"), "a.zarr", backend=sys.argv[1], n_jobs=int(sys.argv[2]),

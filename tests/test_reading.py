@@ -343,6 +343,7 @@ from sweepkit import format1
 
 format1.BLOCK_RUNS = 64
 sweepkit.intake.SLOW = -1.0
+sweepkit.intake.RESTS = 0.0
 
 def simulate(a, b):
     with open("fifo", "w") as file:

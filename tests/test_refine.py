@@ -548,7 +548,7 @@ TOGETHER = """
         return {tuple(float(row[n]) for n in SHOWN): row["y"] for _, row in table.iterrows()}
     def refine_into(sweep, points, **options):
         return sk.refine(sweep, STORE, points, backend="sequential", progress=False, **options)
-    intake.SLOW = -1.0
+    intake.SLOW, intake.RESTS = -1.0, 0.0
     SHOWN = ["a", "b"]
     GRID = [(a, b) for a in (0., 1., 2.) for b in (0., 1.)]
     def expected(a, b): return 10 * a + b

@@ -17,6 +17,7 @@ from sweepkit.protocols import ComputeLostError, Crew
 
 try:
     from distributed import Client, Status, default_client
+    from distributed.deploy.spec import ProcessInterface
 
     from sweepkit.executors.dispatch import DaskCrew, threads_of
 except ModuleNotFoundError as fault:
@@ -280,9 +281,17 @@ class _Held:
         self._asked = monotonic()
 
     def settle(self) -> None:
-        """Wait for what is being asked for: a job that its cluster gets as it closes would stay."""
+        """Give back what there is and what is still being asked for, before the cluster closes.
+
+        A job that its cluster gets as it closes would stay in the queue. And a cluster refuses to
+        close while anything refers to a job that does not say it is closed; those of dask-jobqueue
+        never say so.
+        """
         if self._asking is not None:
             wait([self._asking], SETTLE_SECONDS)
+        if self._specified and self._cluster.status is Status.running:
+            loop = self._cluster.loop.asyncio_loop
+            asyncio.run_coroutine_threadsafe(self._given_back(), loop).result()
 
     def _give_up(self) -> None:
         if self._refused_since is not None and monotonic() - self._refused_since > REFUSED_SECONDS:
@@ -298,6 +307,19 @@ class _Held:
             )
 
     # --- in the cluster's own thread ---
+
+    async def _given_back(self) -> None:
+        cluster = self._cluster
+        if adaptive := getattr(cluster, "_adaptive", None):
+            adaptive.stop()
+        cluster.scale(0)
+        await cluster
+        made = list(getattr(cluster, "_created", ()))
+        for job in (one for one in made if isinstance(one, ProcessInterface)):
+            async with job.lock:  # while it is being asked for
+                if job.status in (Status.created, Status.running):
+                    await job.close()
+                    job.status = Status.closed
 
     def _ask(self) -> None:
         self._asked = monotonic()

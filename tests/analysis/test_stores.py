@@ -129,6 +129,7 @@ def written_at_once(monkeypatch):
     import importlib
 
     monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "SLOW", -1.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "RESTS", 0.0)
 
 
 @pytest.mark.usefixtures("written_at_once")

@@ -550,6 +550,7 @@ def test_every_read_while_it_is_written_is_whole(store: str, monkeypatch: Any) -
     session = importlib.import_module("sweepkit.run")
     monkeypatch.setattr(session, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "SLOW", -1.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "RESTS", 0.0)
     monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "BATCH_RUNS", 2)
 
     def f(i: int) -> dict[str, float]:

@@ -273,6 +273,7 @@ def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
     session = importlib.import_module("sweepkit.run")
     monkeypatch.setattr(session, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "SLOW", -1.0)
+    monkeypatch.setattr(importlib.import_module("sweepkit.intake"), "RESTS", 0.0)
     monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "BATCH_RUNS", 1)
     monkeypatch.setattr(importlib.import_module("sweepkit.plan"), "FIRST_SECONDS", 0.0)
 

@@ -94,7 +94,7 @@ DRIVER = """
     import sweepkit as sk
     from sweepkit import intake
     from sweepkit.stores.icechunk import Icechunk
-    intake.SLOW, Icechunk.pause_seconds = -1.0, 0.0
+    intake.SLOW, intake.RESTS, Icechunk.pause_seconds = -1.0, 0.0, 0.0
     def f(a):
         import os, time
         with open(sys.argv[2], "a") as file:

@@ -159,7 +159,7 @@ DRIVER = """
     import sweepkit as sk
     from sweepkit import intake
     from sweepkit.stores.objects import Objects
-    intake.SLOW, Objects.pause_seconds = -1.0, 0.0
+    intake.SLOW, intake.RESTS, Objects.pause_seconds = -1.0, 0.0, 0.0
     url, options, ledger = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
     def f(a):
         import os, time
@@ -439,6 +439,7 @@ def test_an_endpoint_that_goes_down_costs_nothing_that_counted(serve: Serve) -> 
     options = {**QUIET, "storage_options": {**bucket.options, "config_kwargs": few}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intake, "SLOW", -1.0)
+        patch.setattr(intake, "RESTS", 0.0)
         patch.setattr(Objects, "pause_seconds", 0.0)
         with pytest.raises(UnreachableError, match=r"cannot be reached: .*; what counted as done"):
             sk.run(sweep, bucket.url, **options)
