@@ -19,6 +19,7 @@ from sweepkit.root import (
     UnreachableError,
     checked,
     damaged_root,
+    listed_stage,
     lost_root,
     root_bytes,
     sealed,
@@ -87,11 +88,12 @@ def _said(root: Place, names: list[str]) -> list[Any]:
 
 
 def stage_numbers(root: Place, kept: Place) -> list[int]:
-    """Numbers of a store's stages, as they are on disk."""
+    """Numbers of a store's stages: those on disk, and those that are lost but for their copy."""
     found = {one.parent for one in (root / STAGES).glob("*/zarr.json")}
-    copies = (kept / STAGES).glob("*/root.json")  # of which one may have lost its root
-    found |= {root / STAGES / one.parent.name for one in copies}
-    return sorted(int(one.name) for one in found if one.name.isdigit() and one.is_dir())
+    copies = (kept / STAGES).glob("*/root.json")  # also of stages of a store that is gone
+    lost = {root / STAGES / one.parent.name for one in copies} - found
+    found |= {one for one in lost if one.is_dir() or listed_stage(one)}
+    return sorted(int(one.name) for one in found if one.name.isdigit())
 
 
 def make_stages(group: Place) -> None:
@@ -110,8 +112,13 @@ def listed_stages(root: Place, kept: Place, numbers: Iterable[int]) -> dict[str,
             group = read_root(root / STAGES / str(number), kept / STAGES / str(number))
         except UnreachableError:
             raise
-        except StoreError:  # a damaged one is mended by its writer
-            continue
+        except StoreError as fault:  # a damaged one is mended by its writer
+            if not isinstance(fault, DamagedError):
+                continue
+            try:
+                group = checked(read_bytes(kept / STAGES / str(number) / "root.json"), str(root))
+            except StoreError:
+                continue
         arrays = group.pop("consolidated_metadata")["metadata"]
         listed[f"{STAGES}/{number}"] = group
         listed |= {f"{STAGES}/{number}/{name}": said for name, said in arrays.items()}
@@ -155,7 +162,13 @@ def mend_root(root: Place, kept: Place) -> None:
             return
     with suppress(StoreError):
         said = checked(copy, _where(root))
-        if any((root / name).is_dir() for name in own_arrays(said)):
+        if listed_stage(root):
+            if isinstance(root, Path):
+                clear_way(root.parent.parent, STAGES, root.name, "zarr.json")
+            make_stages(root.parent)
+            root.mkdir(exist_ok=True)
+            replace_file(path, copy.decode())
+        elif any((root / name).is_dir() for name in own_arrays(said)):
             if isinstance(root, Path):
                 clear_way(root, "zarr.json")
             replace_file(path, copy.decode())

@@ -22,6 +22,7 @@ __all__ = [
     "UnreachableError",
     "checked",
     "layout_words",
+    "listed_stage",
     "lost_root",
     "next_call",
     "root_bytes",
@@ -224,11 +225,24 @@ def lost_root(root: Place, copy: bytes | None) -> bool:
     """Whether a sweep's arrays are where its root is missing.
 
     In a keyed store arrays are made before their root, so there only a copy tells that there was
-    one.
+    one. Of a stage whose folder is gone the store's own root tells.
     """
+    if listed_stage(root):
+        return True
     if isinstance(root, Path):  # of any name, also one that is too long
         return all(os.path.isdir(root / name) for name in ("status", "attempts"))
     return copy is not None and (root / "status").is_dir()
+
+
+def listed_stage(root: Place) -> bool:
+    """Whether a place is that of a stage that the root of its store lists."""
+    if root.parent.name != STAGES or not root.name.isdigit():
+        return False
+    try:
+        listed = json.loads(root_bytes(root.parent.parent) or b"")["consolidated_metadata"]
+        return f"{STAGES}/{root.name}" in listed["metadata"]
+    except FAULTS:  # whatever is wrong with the store is told of the store
+        return False
 
 
 def damaged_root(path: Where, what: str, copy: bytes | None) -> DamagedError:

@@ -301,14 +301,16 @@ def verify(store: Given, *, storage_options: Mapping[str, Any] | None = None) ->
     Raises
     ------
     StoreError
-        If there is no sweep, or its root is damaged.
+        If there is no sweep, or its root or that of a stage is lost or damaged.
     """
     import pandas as pd
+
+    from sweepkit.stages import numbers
 
     target = target_of(store, storage_options)
     columns = ["variable", "runs", "where", "reason"]
     rows = [(one.variable, one.runs, one.where, one.reason) for one in damage(target)]
-    for number in target.stages:
+    for number in sorted({*target.stages, *numbers(target.where)}):
         rows += [
             (f"{STAGES}/{number}/{one.variable}", one.runs, one.where, one.reason)
             for one in damage(target.stage(number))

@@ -381,6 +381,34 @@ def test_damage_in_a_stage_is_named_and_run_again(path: str) -> None:
     assert sk.verify(path).empty
 
 
+@pytest.mark.parametrize("lost", ["stages/1/zarr.json", "stages/1", "stages"])
+def test_a_stage_that_is_lost_is_missed_until_it_is_run_again(path: str, lost: str) -> None:
+    sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS)
+    before = sk.refine(sweep(), path, points([0.2], [0.5]), **OPTIONS).load()
+    gone = Path(path, lost)
+    if gone.is_dir():
+        shutil.rmtree(gone)
+    else:
+        gone.unlink()
+    for _ in range(2):
+        for read in (sk.verify, sk.runs, lambda one: sk.open(one, stages=True)):
+            with pytest.raises(sk.StoreError, match=r"stages/1.*is missing; sk\.refine\(sweep, "):
+                read(path)
+        sk.run(sweep(), path, **OPTIONS)  # does not forget it
+    after = sk.refine(sweep(), path, **OPTIONS).load()
+    xr.testing.assert_identical(after.drop_vars("duration"), before.drop_vars("duration"))
+    assert sk.verify(path).empty
+
+
+def test_stages_of_a_store_that_was_removed_do_not_come_back(path: str) -> None:
+    sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS)
+    shutil.rmtree(path)  # but not what is beside it
+    sk.run(sweep(), path, **OPTIONS)
+    assert sk.open(path, stages=True).sizes["run"] == 36
+    assert sk.verify(path).empty
+    assert sk.refine(sweep(), path, points([0.9], [0.5]), **OPTIONS).sizes["run"] == 37
+
+
 def test_a_stage_outlives_whatever_happens_to_the_grid(path: str) -> None:
     sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS)
     before = sk.open(path, stages=True).load()
