@@ -41,7 +41,9 @@ class Sweep:
         A function of the parameters by name. If it has arguments ``rng`` (numpy Generator),
         ``seed`` (int, 32 bits) or ``scratch`` (path of a folder of its own, removed afterwards)
         that are no parameters, they are handed over. It returns a dict of outputs, a dataclass,
-        a namedtuple, a DataArray, a Dataset, or one value (named ``result``).
+        a namedtuple, a DataArray, a Dataset, or one value (named ``result``). Coordinates of a
+        result's own dims are kept with it, once for all runs; scalar and 2-D ones are not: return
+        them as outputs.
     grid : Grid, mapping or xarray coordinates
         What varies; see :func:`sweepkit.grid`.
     outputs : mapping of str to Output, optional

@@ -203,9 +203,10 @@ def _nothing(asked: Asked) -> str:
         if number
     )
     if unknown:
+        elsewhere = ", or explore=1 to look elsewhere" if asked.explore < 1 else ""
         return (
             "no two known neighbours disagree with values left between them, and "
-            f"{unknown}: finish or mend these, or explore=1 to look elsewhere"
+            f"{unknown}: finish or mend these{elsewhere}"
         )
     return (
         "no new point is worth running: what is undecided is as small as the parameters' values "
