@@ -47,6 +47,9 @@ __all__ = [
 TOKEN = "sweepkit_token"
 """Word of the consolidated metadata that tells a root made anew from the one it replaces."""
 
+GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+"""What the group says that stages are in."""
+
 
 def attributes_of(declaration: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     """Attributes of a root that holds a declaration and a layout."""
@@ -66,6 +69,8 @@ def composed(
     """The text of a root that lists the arrays in a folder as they are, and stages."""
     names = sorted(p.parent.name for p in root.glob("*/zarr.json"))
     metadata = dict(zip(names, _said(root, names), strict=True))
+    if stages:  # no reader opens what lists these without their group
+        metadata.setdefault(STAGES, GROUP)
     listed = {"kind": "inline", "must_understand": False, "metadata": {**metadata, **stages}}
     if token:
         listed[TOKEN] = token
@@ -97,11 +102,13 @@ def stage_numbers(root: Place, kept: Place) -> list[int]:
 
 
 def make_stages(group: Place) -> None:
-    """Make the group that stages are in."""
+    """Make the group that stages are in, also where it is lost or damaged."""
+    if is_group(group):
+        return
+    if isinstance(group, Path):
+        clear_way(group, "zarr.json")
     group.mkdir(exist_ok=True)
-    if not (group / "zarr.json").exists():
-        said = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-        replace_file(group / "zarr.json", json.dumps(said))
+    replace_file(group / "zarr.json", json.dumps(GROUP))
 
 
 def listed_stages(root: Place, kept: Place, numbers: Iterable[int]) -> dict[str, Any]:

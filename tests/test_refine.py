@@ -409,6 +409,31 @@ def test_stages_of_a_store_that_was_removed_do_not_come_back(path: str) -> None:
     assert sk.refine(sweep(), path, points([0.9], [0.5]), **OPTIONS).sizes["run"] == 37
 
 
+@pytest.mark.parametrize("lost", ["stages/1", "stages", "stages/zarr.json"])
+@pytest.mark.parametrize("change", ["grows", "is made anew"])
+def test_a_lost_stage_outlives_a_store_that(path: str, lost: str, change: str) -> None:
+    sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS)
+    before = sk.refine(sweep(), path, points([0.2], [0.5]), **OPTIONS).load()
+    gone = Path(path, lost)
+    if gone.is_dir():
+        shutil.rmtree(gone)
+    else:
+        gone.unlink()
+    larger = sweep(7) if change == "grows" else sweep(replicates=2)
+    sk.run(larger, path, **OPTIONS)
+    if lost == "stages/zarr.json":
+        assert sk.verify(path).empty
+    else:
+        with pytest.raises(sk.StoreError, match=r"stages/1.*is missing; sk\.refine\(sweep, "):
+            sk.verify(path)
+    after = sk.refine(larger, path, **OPTIONS)
+    then, now = (ds.isel(run=ds["stage"] > 0).load() for ds in (before, after))
+    for name in ("a", "b", "stage", "far", "seed", "trace"):
+        np.testing.assert_array_equal(now[name].values, then[name].values)
+    assert sk.verify(path).empty
+    assert list(xr.open_datatree(path, engine="zarr")["stages"].children) == ["1", "2"]
+
+
 def test_a_stage_outlives_whatever_happens_to_the_grid(path: str) -> None:
     sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS)
     before = sk.open(path, stages=True).load()

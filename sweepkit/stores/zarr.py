@@ -170,16 +170,18 @@ class ZarrStore:
         *,
         unlisted: str = "",
         token: str = "",
+        stages: Mapping[str, Any] | None = None,
     ) -> None:
         """Replace the root with the layout as it is now: from here on readers see it.
 
-        Stages are listed as they are on disk, but for the one named to be ``unlisted``; a
-        ``token`` tells this root from others.
+        Stages are listed as they are on disk, but for the one named to be ``unlisted``, or as
+        given; a ``token`` tells this root from others.
         """
         if declaration is not None:
             self.attributes = attributes_of(declaration, self.layout)
         self.ground.settle()
-        text = composed(self.root, self.attributes, self._listed(unlisted), token)
+        listed = self._listed(unlisted) if stages is None else stages
+        text = composed(self.root, self.attributes, listed, token)
         if self._copied:
             with suppress(OSError):
                 replace_file(self.beside / "root.json", text, durable=True)
@@ -241,7 +243,11 @@ class ZarrStore:
         self._coordinates().mend(own_copy)
         self.arrays.forget()
         self.layout = self._committed_layout()
-        if stage_arrays(root) != self._listed() or CHECKSUM not in root["consolidated_metadata"]:
+        listed, now = root["consolidated_metadata"], self._listed()
+        if now:
+            make_stages(self.root / STAGES)
+        group = STAGES in listed["metadata"] or not now
+        if stage_arrays(root) != now or CHECKSUM not in listed or not group:
             self.commit()  # a stage was made or changed, and its writer killed before it was listed
 
     def _coordinates(self) -> Coordinates:
@@ -439,7 +445,8 @@ class ZarrStore:
             if self.whole is None:
                 made.link_stages()
             token = made.new_token()
-            fresh.commit(token=token)
+            stages = self._listed() if self.whole is None else None  # also those that are lost
+            fresh.commit(token=token, stages=stages)
             made.announce(token)
             self._finish_swap()
         self.open()
