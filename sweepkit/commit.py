@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from sweepkit.root import (
     root_bytes,
     sealed,
     side_folder,
+    spare,
+    stages_said,
 )
 
 __all__ = [
@@ -93,12 +94,16 @@ def _said(root: Place, names: list[str]) -> list[Any]:
 
 
 def stage_numbers(root: Place, kept: Place) -> list[int]:
-    """Numbers of a store's stages: those on disk, and those that are lost but for their copy."""
-    found = {one.parent for one in (root / STAGES).glob("*/zarr.json")}
-    copies = (kept / STAGES).glob("*/root.json")  # also of stages of a store that is gone
-    lost = {root / STAGES / one.parent.name for one in copies} - found
-    found |= {one for one in lost if one.is_dir() or listed_stage(one)}
-    return sorted(int(one.name) for one in found if one.name.isdigit())
+    """Numbers of a store's stages: those on disk, and those that are lost and can be restored."""
+    found = {one.parent.name for one in (root / STAGES).glob("*/zarr.json")}
+    copies = {one.parent.name for one in (kept / STAGES).glob("*/root.json")}
+    listed = {name.split("/")[1] for name in stages_said(root)}
+    found |= {n for n in copies - found if (root / STAGES / n).is_dir()}  # not of a store now gone
+    for name in sorted(listed - found):
+        one, beside = root / STAGES / name, kept / STAGES / name
+        if spare(one, beside, read_bytes(beside / "root.json")) is not None:
+            found.add(name)
+    return sorted(int(name) for name in found if name.isdigit())
 
 
 def make_stages(group: Place) -> None:
@@ -122,10 +127,11 @@ def listed_stages(root: Place, kept: Place, numbers: Iterable[int]) -> dict[str,
         except StoreError as fault:  # a damaged one is mended by its writer
             if not isinstance(fault, DamagedError):
                 continue
-            try:
-                group = checked(read_bytes(kept / STAGES / str(number) / "root.json"), str(root))
-            except StoreError:
+            one, beside = root / STAGES / str(number), kept / STAGES / str(number)
+            found = spare(one, beside, read_bytes(beside / "root.json"))
+            if found is None:
                 continue
+            group = json.loads(found)
         arrays = group.pop("consolidated_metadata")["metadata"]
         listed[f"{STAGES}/{number}"] = group
         listed |= {f"{STAGES}/{number}/{name}": said for name, said in arrays.items()}
@@ -152,9 +158,10 @@ def _where(root: Place) -> Where:
 
 
 def mend_root(root: Place, kept: Place) -> None:
-    """Put the copy of a root in the place of one that is lost or damaged."""
-    path, copy = root / "zarr.json", read_bytes(kept / "root.json")
-    if copy is None:
+    """Put the copy of a root, or its like, in the place of one that is lost or damaged."""
+    path, stage = root / "zarr.json", listed_stage(root)
+    copy = read_bytes(kept / "root.json")
+    if copy is None and not stage:
         return
     if path.exists():
         try:
@@ -167,18 +174,19 @@ def mend_root(root: Place, kept: Place) -> None:
             return
         else:
             return
-    with suppress(StoreError):
-        said = checked(copy, _where(root))
-        if listed_stage(root):
-            if isinstance(root, Path):
-                clear_way(root.parent.parent, STAGES, root.name, "zarr.json")
-            make_stages(root.parent)
-            root.mkdir(exist_ok=True)
-            replace_file(path, copy.decode())
-        elif any((root / name).is_dir() for name in own_arrays(said)):
-            if isinstance(root, Path):
-                clear_way(root, "zarr.json")
-            replace_file(path, copy.decode())
+    found = spare(root, kept, copy)
+    if found is None:
+        return
+    if stage:
+        if isinstance(root, Path):
+            clear_way(root.parent.parent, STAGES, root.name, "zarr.json")
+        make_stages(root.parent)
+        root.mkdir(exist_ok=True)
+        replace_file(path, found.decode())
+    elif any((root / name).is_dir() for name in own_arrays(json.loads(found))):
+        if isinstance(root, Path):
+            clear_way(root, "zarr.json")
+        replace_file(path, found.decode())
 
 
 def mend_arrays(root: Place, said: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from sweepkit.parameters import Parameter
 from sweepkit.protocols import Executor, StoreError
 from sweepkit.resume import match, neutral_parameters, settled_values, was_to_json
 from sweepkit.rewrite import copied
+from sweepkit.root import lost_root
 from sweepkit.run import Session
 from sweepkit.settings import Settings
 from sweepkit.status import Progress, Status
@@ -235,6 +236,8 @@ def _stages(
             yield number, _as_declared(sweep.grid, stored)
     if wanted is not None and new.any():
         number = max(numbers, default=0) + 1
+        while lost_root(store.stage(number).root, None):  # what is left of one that is lost
+            number += 1
         taken = [one.take(np.flatnonzero(new)) for one in wanted.parameters]
         along = [replace(one, dims=(f"point_{number}", *one.dims[1:])) for one in taken]
         yield number, replace(wanted, parameters=tuple(along))

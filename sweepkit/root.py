@@ -28,6 +28,8 @@ __all__ = [
     "root_bytes",
     "sealed",
     "side_folder",
+    "spare",
+    "stages_said",
 ]
 
 CHECKSUM = "sweepkit_checksum"
@@ -234,28 +236,78 @@ def lost_root(root: Place, copy: bytes | None) -> bool:
     return copy is not None and (root / "status").is_dir()
 
 
+def stages_said(root: Place) -> dict[str, Any]:
+    """Stages and their arrays as the root of a store lists them; none where it cannot be read."""
+    try:
+        said = json.loads(root_bytes(root) or b"")
+        listed = said["consolidated_metadata"]
+        if listed.get(CHECKSUM) not in (None, _checksum(said)):
+            return {}
+        return {n: one for n, one in listed["metadata"].items() if n.startswith(f"{STAGES}/")}
+    except FAULTS:  # whatever is wrong with the store is told of the store
+        return {}
+
+
+def _is_stage(root: Place) -> bool:
+    return root.parent.name == STAGES and root.name.isdigit()
+
+
 def listed_stage(root: Place) -> bool:
     """Whether a place is that of a stage that the root of its store lists."""
-    if root.parent.name != STAGES or not root.name.isdigit():
-        return False
-    try:
-        listed = json.loads(root_bytes(root.parent.parent) or b"")["consolidated_metadata"]
-        return f"{STAGES}/{root.name}" in listed["metadata"]
-    except FAULTS:  # whatever is wrong with the store is told of the store
-        return False
+    return _is_stage(root) and f"{STAGES}/{root.name}" in stages_said(root.parent.parent)
+
+
+def spare(root: Place, kept: Place, copy: bytes | None) -> bytes | None:
+    """What a root that is lost or damaged is restored from; None where nothing is left of it.
+
+    Its copy in the folder ``kept``, else of a stage what the root of its store says of it; neither
+    brings back a stage of which a coordinate is gone with its copy.
+    """
+    ways = [(copy, str(root))]
+    if _is_stage(root):
+        ways.append((_as_listed(root), str(root.parent.parent)))
+    for content, path in ways:
+        try:
+            said = checked(content, path)
+        except StoreError:
+            continue
+        told = json.loads(said["attributes"][ATTRIBUTE])
+        names = [str(one["name"]) for one in told["parameters"]] if len(ways) > 1 else []
+        if all((root / name).is_dir() or (kept / "axes" / name).is_dir() for name in names):
+            return content
+    return None
+
+
+def _as_listed(root: Place) -> bytes | None:
+    """The root of a stage, made of what that of its store says of it."""
+    said, name = stages_said(root.parent.parent), f"{STAGES}/{root.name}"
+    if name not in said:
+        return None
+    arrays = {
+        n.removeprefix(f"{name}/"): one for n, one in said.items() if n.startswith(f"{name}/")
+    }
+    listed = {"kind": "inline", "must_understand": False, "metadata": arrays}
+    return json.dumps(sealed({**said[name], "consolidated_metadata": listed})).encode()
 
 
 def damaged_root(path: Where, what: str, copy: bytes | None) -> DamagedError:
     """The error for a root that is not what was committed."""
-    kept = side_folder(place(path)) / "root.json"
-    try:
-        checked(copy, path)
-        ways = f"{next_call(path)} restores it from its copy, {kept}"
-    except StoreError:
+    here = place(path)
+    kept = side_folder(here) / "root.json"
+    found = spare(here, side_folder(here), copy)
+    if found is not None:
+        source = f"its copy, {kept}" if found is copy else "what the root of the store says of it"
+        ways = f"{next_call(path)} restores it from {source}"
+    else:
         lost = f"there is no copy of it in {kept}"
         if copy is not None:
             lost = f"its copy, {kept}, is damaged, too"
         ways = f"{lost}, so take it from a copy of the store"
+        if _is_stage(here):
+            ways = (
+                f"neither it nor its coordinates are whole in {kept.parent}, so take {path} from a "
+                "copy of the store; the next sk.run goes on without it, and warns"
+            )
     return DamagedError(f"{path}: the root of the store, zarr.json, is damaged: it {what}; {ways}")
 
 

@@ -434,6 +434,46 @@ def test_a_lost_stage_outlives_a_store_that(path: str, lost: str, change: str) -
     assert list(xr.open_datatree(path, engine="zarr")["stages"].children) == ["1", "2"]
 
 
+@pytest.mark.parametrize("lost", ["stages/1", "stages/1/zarr.json"])
+def test_a_stage_without_a_copy_is_restored_by_what_the_store_says(path: str, lost: str) -> None:
+    before = sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS).load()
+    gone, beside = Path(path, lost), Path(f"{path}.sweepkit/stages/1")
+    if gone.is_dir():
+        shutil.rmtree(gone)
+        (beside / "root.json").write_text("{")
+    else:
+        gone.unlink()
+        shutil.rmtree(beside)
+    sk.run(sweep(), path, **OPTIONS)
+    with pytest.raises(sk.StoreError, match=r"restores it from what the root of the store says"):
+        sk.verify(path)
+    CALLS.clear()
+    after = sk.refine(sweep(), path, points([0.9], [0.5]), **OPTIONS)
+    assert len(CALLS) == 1
+    after = sk.refine(sweep(), path, **OPTIONS)
+    assert len(CALLS) == (1 if gone.name == "zarr.json" else 3)
+    before, after = (ds.drop_vars(["duration", "volume"]).load() for ds in (before, after))
+    xr.testing.assert_identical(after.isel(run=slice(38)), before)
+    assert sk.verify(path).empty
+
+
+def test_a_stage_that_nothing_brings_back_is_given_up_with_a_warning(path: str) -> None:
+    wanted = points([0.1, 0.3], [0.5, 0.7])
+    before = sk.refine(sweep(), path, wanted, **OPTIONS).load()
+    shutil.rmtree(Path(path, "stages", "1"))
+    shutil.rmtree(f"{path}.sweepkit/stages/1/axes")  # so its points are unknown
+    with pytest.raises(
+        sk.StoreError, match=r"a copy of the store; the next sk\.run goes on wi"
+    ):
+        sk.verify(path)
+    with pytest.warns(UserWarning, match=r"stages/1 is lost .* or run its points again with sk\.r"):
+        sk.run(sweep(), path, **OPTIONS)
+    assert sk.open(path, stages=True).sizes["run"] == 36
+    after = sk.refine(sweep(), path, wanted, **OPTIONS).load()
+    xr.testing.assert_identical(after.drop_vars("duration"), before.drop_vars("duration"))
+    assert sk.verify(path).empty
+
+
 def test_a_stage_outlives_whatever_happens_to_the_grid(path: str) -> None:
     sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS)
     before = sk.open(path, stages=True).load()
