@@ -159,9 +159,8 @@ def _where(root: Place) -> Where:
 
 def mend_root(root: Place, kept: Place) -> None:
     """Put the copy of a root, or its like, in the place of one that is lost or damaged."""
-    path, stage = root / "zarr.json", listed_stage(root)
-    copy = read_bytes(kept / "root.json")
-    if copy is None and not stage:
+    path, copy = root / "zarr.json", read_bytes(kept / "root.json")
+    if copy is None and root.parent.name != STAGES:
         return
     if path.exists():
         try:
@@ -177,7 +176,7 @@ def mend_root(root: Place, kept: Place) -> None:
     found = spare(root, kept, copy)
     if found is None:
         return
-    if stage:
+    if listed_stage(root):
         if isinstance(root, Path):
             clear_way(root.parent.parent, STAGES, root.name, "zarr.json")
         make_stages(root.parent)

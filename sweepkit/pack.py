@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sweepkit import stages
 from sweepkit.places import Given, KeyPath, Place
 from sweepkit.protocols import StoreError, UnwritableError
 from sweepkit.quantities import bytes_text
@@ -97,6 +98,7 @@ def pack(
             with suppress(UnwritableError):  # then nobody else writes there either
                 held.enter_context(source.hold())
         source.peek()
+        stages.check(source.where)  # nobody could restore one in a zip
         pending = _pending(source)
         if pending and not partial:
             raise ValueError(

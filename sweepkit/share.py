@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 import sweepkit as sk
-from sweepkit import sharing
+from sweepkit import sharing, stages
 from sweepkit.headless import execute
 from sweepkit.pack import copy_store
 from sweepkit.pins import pinned, write_wheel
@@ -105,6 +105,7 @@ def share(
     pins = pinned(EXTRAS, ALSO)
     given = where(store, storage_options)
     sk.open(given)  # what is wrong with it is told before anything is made
+    stages.check(given)
     with ExitStack() as stack:
         origin = _as_folder(given, stack, logs=logs)
         with suppress(UnwritableError):  # where nobody can write, nobody does

@@ -23,7 +23,7 @@ from sweepkit.places import Where, beneath, place
 from sweepkit.root import STAGES
 from sweepkit.status import Status
 
-__all__ = ["joined", "numbers"]
+__all__ = ["check", "joined", "numbers"]
 
 OF_THE_GRID = frozenset({"order", "axes", "stored", "dims"})
 """Parts of a declaration that tell where runs of the grid lie, which flat ones do not."""
@@ -38,6 +38,20 @@ def numbers(path: Where) -> list[int]:
     inner = place(path) / STAGES
     found |= {one.parent.name for one in inner.glob("*/zarr.json")}
     return sorted(int(name) for name in found if name.isdigit())
+
+
+def check(path: Where) -> None:
+    """See that no stage of a store has lost its root.
+
+    Raises
+    ------
+    StoreError
+        If one has, or it is damaged.
+    """
+    from sweepkit.reading import read_root
+
+    for number in numbers(path):
+        read_root(beneath(path, STAGES, str(number)))
 
 
 @dataclass(frozen=True, eq=False)

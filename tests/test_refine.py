@@ -20,6 +20,7 @@ import xarray as xr
 import sweepkit as sk
 from sweepkit.analysis import UnanswerableError
 from sweepkit.analysis.table import table
+from sweepkit.root import sealed
 from sweepkit.status import Status
 from tests.clock import Clock
 from tests.conftest import EXHAUSTIVE, Start
@@ -462,9 +463,7 @@ def test_a_stage_that_nothing_brings_back_is_given_up_with_a_warning(path: str) 
     before = sk.refine(sweep(), path, wanted, **OPTIONS).load()
     shutil.rmtree(Path(path, "stages", "1"))
     shutil.rmtree(f"{path}.sweepkit/stages/1/axes")  # so its points are unknown
-    with pytest.raises(
-        sk.StoreError, match=r"a copy of the store; the next sk\.run goes on wi"
-    ):
+    with pytest.raises(sk.StoreError, match=r"a copy of the store; the next sk\.run goes on wi"):
         sk.verify(path)
     with pytest.warns(UserWarning, match=r"stages/1 is lost .* or run its points again with sk\.r"):
         sk.run(sweep(), path, **OPTIONS)
@@ -472,6 +471,28 @@ def test_a_stage_that_nothing_brings_back_is_given_up_with_a_warning(path: str) 
     after = sk.refine(sweep(), path, wanted, **OPTIONS).load()
     xr.testing.assert_identical(after.drop_vars("duration"), before.drop_vars("duration"))
     assert sk.verify(path).empty
+
+
+def test_a_store_with_a_lost_stage_is_not_handed_on(path: str, tmp_path: Path) -> None:
+    sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS)
+    shutil.rmtree(Path(path, "stages", "1"))
+    for hand in (sk.pack, sk.share):
+        with pytest.raises(
+            sk.StoreError, match=r"a\.zarr/stages/1.*is missing; sk\.refine\(sweep, "
+        ):
+            hand(path, tmp_path / "handed.zip")
+        assert not (tmp_path / "handed.zip").exists()
+
+
+def test_stages_that_are_listed_without_their_group_are_mended(path: str) -> None:
+    before = sk.refine(sweep(), path, points([0.1, 0.3], [0.5, 0.7]), **OPTIONS).load()
+    root = json.loads(Path(path, "zarr.json").read_text())
+    del root["consolidated_metadata"]["metadata"]["stages"]
+    Path(path, "zarr.json").write_text(json.dumps(sealed(root)))
+    with pytest.raises(sk.StoreError, match=r"the next sk\.run restores"):
+        sk.open(path)
+    sk.run(sweep(), path, **OPTIONS)
+    xr.testing.assert_identical(sk.open(path, stages=True).load(), before)
 
 
 def test_a_stage_outlives_whatever_happens_to_the_grid(path: str) -> None:
