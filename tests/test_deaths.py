@@ -19,7 +19,7 @@ from tests.waiting import LIMIT
 
 
 def test_a_worker_killed_from_outside_costs_no_run(store: str, tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger"
+    ledger, enough = tmp_path / "ledger", tmp_path / "enough"
     ledger.touch()
     killed: list[int] = []
 
@@ -32,25 +32,27 @@ def test_a_worker_killed_from_outside_costs_no_run(store: str, tmp_path: Path) -
 
     def kill(progress: sk.Progress) -> None:
         # A run that is on at two deaths is held to be their cause.
-        there = workers()
         if len(killed) < 4 and progress.finished > 2 * len(killed) and not interrupted():
+            there = workers()
             victim = there[len(killed) % len(there)]
             killed.append(victim.pid)
             victim.kill()
+        if len(killed) == 4:
+            enough.touch()
 
     def f(i: int) -> float:
         with open(ledger, "a") as file:
             file.write(f"begin {os.getpid()} {i}\n")
-        time.sleep(0.06)
+        time.sleep(0.0 if enough.exists() else 0.06)
         with open(ledger, "a") as file:
             file.write(f"end {os.getpid()} {i}\n")
         return float(i)
 
-    ds = run(f, store, 60, progress=kill)
+    ds = run(f, store, 1000, progress=kill)
     assert len(killed) == 4
-    assert counts(ds) == {"done": 60}
+    assert counts(ds) == {"done": 1000}
     assert (ds["error"] == "").all()
-    assert ds["result"].values.tolist() == list(map(float, range(60)))
+    assert ds["result"].values.tolist() == list(map(float, range(1000)))
 
 
 def killers(n: int, every: int, kill: Callable[[], None]) -> Callable[[int], float]:

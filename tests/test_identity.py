@@ -33,6 +33,7 @@ import xarray as xr
 
 from sweepkit.identity import Identity, changes, identify, pickling_culprit
 from sweepkit.pickling import pickled_value
+from tests.waiting import LIMIT
 
 COUNT = iter(range(10**6))
 
@@ -313,7 +314,7 @@ def in_kernel(cells: list[str]) -> str:
 
     try:
         for code in cells:
-            client.execute_interactive(code, output_hook=note, timeout=60)
+            client.execute_interactive(code, output_hook=note, timeout=LIMIT)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -17,7 +17,7 @@ import sweepkit as sk
 from sweepkit.policies import Standing, fair_finish, fair_share, first_come
 from sweepkit.pool import SLICE, Seat, Slots
 from sweepkit.status import ENDINGS, Status
-from tests.test_job import Told, workers
+from tests.test_job import Told, soon, workers
 from tests.waiting import LIMIT
 
 
@@ -159,11 +159,11 @@ def test_a_death_in_one_job_is_none_in_another_and_workers_are_let_go_at_the_end
 
 def test_a_queued_job_can_be_cancelled_and_holds_nothing(tmp_path: Path) -> None:
     with sk.Pool(n_jobs=1, policy=first_come, backend="threading") as pool:
-        told, waiting = Told(), Told()
+        told = Told()
         first = pool.start(sweep(slow, 100_000), tmp_path / "a.zarr", progress=told)
         told.wait(lambda now: now.finished > 5)
-        second = pool.start(sweep(slow, 10), tmp_path / "b.zarr", progress=waiting)
-        waiting.wait(lambda now: now.state == "queued") if second.state == "declared" else None
+        second = pool.start(sweep(slow, 10), tmp_path / "b.zarr")
+        soon(lambda: second.state != "declared")
         assert second.state == "queued"
         second.cancel()
         assert second.wait(LIMIT)
@@ -178,7 +178,7 @@ def test_a_policy_of_ones_own_decides(tmp_path: Path) -> None:
 
     with sk.Pool(n_jobs=1, policy=last_come, backend="threading") as pool:
         told = Told()
-        first = pool.start(sweep(slow, 400), tmp_path / "a.zarr", progress=told)
+        first = pool.start(sweep(slow, 100_000), tmp_path / "a.zarr", progress=told)
         told.wait(lambda now: now.finished > 5)
         second = pool.start(sweep(slow, 20), tmp_path / "b.zarr")
         second.result(LIMIT)

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,8 @@ import pytest
 import sweepkit as sk
 from sweepkit.receipt import Meter
 from tests.clock import Clock
+from tests.conftest import Start
+from tests.waiting import LIMIT
 
 OPTIONS: dict[str, Any] = {"backend": "sequential", "progress": False}
 
@@ -178,6 +178,11 @@ import sweepkit as sk
 
 def simulate(a):
     time.sleep(0.15)
+    with open(sys.argv[1] + ".begun", "a") as file:
+        file.write("x")
+        half = file.tell() > 50
+    while half:
+        time.sleep(60)  # it is killed in the middle, however late
     return float(a)
 
 def progress(told):
@@ -188,12 +193,8 @@ sk.run(sweep, sys.argv[1], backend="threading", n_jobs=2, progress=progress)
 """
 
 
-def test_a_killed_session_still_shows_what_it_did(store: str, tmp_path: Path) -> None:
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    child = subprocess.Popen(
-        [sys.executable, str(script), store], stdout=subprocess.PIPE, text=True
-    )
+def test_a_killed_session_still_shows_what_it_did(store: str, start: Start) -> None:
+    child = start(KILLED, store)
     assert child.stdout is not None
     for line in child.stdout:
         assert line == "going\n"
@@ -201,8 +202,7 @@ def test_a_killed_session_still_shows_what_it_did(store: str, tmp_path: Path) ->
             break
     assert sk.receipt(store).sessions["state"].tolist() == ["running"]
     os.kill(child.pid, signal.SIGKILL)
-    child.wait(timeout=10)
-    child.stdout.close()
+    child.wait(LIMIT)
     receipt = sk.receipt(store)
     assert receipt.sessions["state"].tolist() == ["killed"]
     assert receipt.held_seconds > 0

@@ -16,6 +16,7 @@ import sweepkit as sk
 from sweepkit.course import Course
 from sweepkit.status import Progress, Status
 from tests.clock import Clock
+from tests.waiting import LIMIT
 
 THREADS: dict[str, Any] = {"backend": "threading", "progress": False}
 HERE: dict[str, Any] = {"backend": "sequential", "progress": False}
@@ -95,7 +96,7 @@ def test_a_deadline_that_passed_since_is_told_before_a_store_is_made(store: str)
         sk.run(sweep, store, request=request, **THREADS)
     assert not Path(store).exists()
     job = sk.start(sweep, store, request=request, backend="threading")
-    assert job.wait(20)
+    assert job.wait(LIMIT)
     assert "is past, and 2 runs are pending; give a later one" in job.error
     assert not Path(store).exists()
     sk.run(sweep, store, **THREADS)

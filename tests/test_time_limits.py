@@ -55,7 +55,7 @@ def test_runs_within_their_time_limit_are_left_alone(store: str) -> None:
         time.sleep(0.3)
         return float(i)
 
-    ds = run(f, store, 6, timeout=5)
+    ds = run(f, store, 6, timeout=LIMIT / 2)
     assert counts(ds) == {"done": 6}
 
 

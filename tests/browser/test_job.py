@@ -25,7 +25,7 @@ import numpy as np
 import sweepkit as sk
 
 def pendulum(length, mass, delay):
-    time.sleep(0.05)  # minutes for all, as it is to be cancelled
+    time.sleep(0.15)  # many minutes for all, as it is to be cancelled
     if length > 1.5 and delay == 4:
         raise ArithmeticError(f"no solution for <b>{length:.2f} m</b>")
     return {"peak": np.sqrt(length) * (1 + delay) / (1 + mass)}

@@ -18,7 +18,7 @@ import numpy as np
 import sweepkit as sk
 
 def settle(gain, mass, delay):
-    time.sleep(0.05)  # minutes for all, as it is to be cancelled
+    time.sleep(0.15)  # many minutes for all, as it is to be cancelled
     return {"peak": np.sqrt(gain) * (1 + delay) / (1 + mass)}
 
 sweep = sk.Sweep(

@@ -21,9 +21,10 @@ RUNS = 300
 PREPARE = """
 import os, time
 import sweepkit as sk
-import sweepkit.fleet
+import sweepkit.fleet, sweepkit.intake
 
 sweepkit.fleet.GRACE = 60.0  # what is on at an interrupt ends, however slow the machine
+sweepkit.intake.RESTS = 0.0  # and what is done is written at once, however slow the disk
 
 def f(i):
     time.sleep(0.0 if os.path.exists("quick") else 0.2)
