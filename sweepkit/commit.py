@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ __all__ = [
     "stage_arrays",
     "stage_numbers",
     "token_of",
+    "warn_of_lost",
 ]
 
 TOKEN = "sweepkit_token"
@@ -136,6 +138,19 @@ def listed_stages(root: Place, kept: Place, numbers: Iterable[int]) -> dict[str,
         listed[f"{STAGES}/{number}"] = group
         listed |= {f"{STAGES}/{number}/{name}": said for name, said in arrays.items()}
     return listed
+
+
+def warn_of_lost(
+    root: Place, kept: Place, listed: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Say which stages were listed that nothing brings back: the root will list them no longer."""
+    for name in sorted(name for name in listed if name.count("/") == 1 and name not in now):
+        warnings.warn(
+            f"{root}: {name} is lost with its copy in {kept / name}, and the store goes on without "
+            f"it; take {root / name} from a copy of the store, or run its points again with "
+            "sk.refine(sweep, store, points)",
+            stacklevel=2,
+        )
 
 
 def read_root(root: Place, kept: Place | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -21,7 +22,7 @@ from sweepkit.places import Given, where
 from sweepkit.protocols import StoreError
 from sweepkit.refine import refine as run_stages
 from sweepkit.replay import Replay, rerun
-from sweepkit.root import STAGES
+from sweepkit.root import STAGES, DamagedError, stages_said
 from sweepkit.run import Session
 from sweepkit.simulator import simulator_name
 from sweepkit.sweep import Sweep
@@ -294,14 +295,14 @@ def verify(store: Given, *, storage_options: Mapping[str, Any] | None = None) ->
     Returns
     -------
     DataFrame
-        One row for each damaged chunk and each variable with damaged metadata: ``variable`` (in
-        stages as ``stages/1/name``), ``runs`` (how many lost a value), ``where`` (their range
-        along each dim) and ``reason``. Empty if all is well.
+        One row for each damaged chunk, each variable with damaged metadata and each stage whose
+        root is lost or damaged: ``variable`` (in stages as ``stages/1/name``), ``runs`` (how many
+        lost a value), ``where`` (their range along each dim) and ``reason``. Empty if all is well.
 
     Raises
     ------
     StoreError
-        If there is no sweep, or its root or that of a stage is lost or damaged.
+        If there is no sweep, or its root is damaged.
     """
     import pandas as pd
 
@@ -311,10 +312,15 @@ def verify(store: Given, *, storage_options: Mapping[str, Any] | None = None) ->
     columns = ["variable", "runs", "where", "reason"]
     rows = [(one.variable, one.runs, one.where, one.reason) for one in damage(target)]
     for number in sorted({*target.stages, *numbers(target.where)}):
-        rows += [
-            (f"{STAGES}/{number}/{one.variable}", one.runs, one.where, one.reason)
-            for one in damage(target.stage(number))
-        ]
+        name, stage = f"{STAGES}/{number}", target.stage(number)
+        try:
+            found = damage(stage)
+        except DamagedError as fault:  # of its root; what else is damaged is named all the same
+            shape = stages_said(target.root).get(f"{name}/status", {}).get("shape", (0,))
+            lost = 0 if (stage.root / "status").is_dir() else math.prod(shape)
+            rows.append((name, lost, "all of it", str(fault)))
+            continue
+        rows += [(f"{name}/{one.variable}", one.runs, one.where, one.reason) for one in found]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -32,6 +31,7 @@ from sweepkit.commit import (
     refuse_foreign,
     stage_arrays,
     stage_numbers,
+    warn_of_lost,
 )
 from sweepkit.coordinates import Coordinates
 from sweepkit.files import clear_way, drop_partials, loads, remove_tree, replace_file
@@ -248,19 +248,9 @@ class ZarrStore:
         if now:
             make_stages(self.root / STAGES)
         group = STAGES in listed["metadata"] or not now
-        self._warn_of_lost(stage_arrays(root), now)
+        warn_of_lost(self.root, self.beside, stage_arrays(root), now)
         if stage_arrays(root) != now or CHECKSUM not in listed or not group:
             self.commit()  # a stage was made or changed, and its writer killed before it was listed
-
-    def _warn_of_lost(self, listed: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """Say which stages there were that nothing brings back: the root lists them no longer."""
-        for name in sorted(name for name in listed if name.count("/") == 1 and name not in now):
-            warnings.warn(
-                f"{self.path}: {name} is lost with its copy in {self.beside / name}, and the store "
-                f"goes on without it; take {self.root / name} from a copy of the store, or run its "
-                "points again with sk.refine(sweep, store, points)",
-                stacklevel=2,
-            )
 
     def _coordinates(self) -> Coordinates:
         said = self.declaration
