@@ -103,6 +103,25 @@ def test_many_chunks_are_read_lazily(bucket: Bucket, monkeypatch: pytest.MonkeyP
     assert {key for key in read if "/y/c/" in key} == {"a.zarr/y/c/3"}
 
 
+def test_a_stage_that_is_lost_is_named_and_its_points_are_run_again(bucket: Bucket) -> None:
+    options = {"storage_options": bucket.options}
+    run(bucket, 3)
+    wanted = sk.paired(a=[10, 11], b=[1.0, 2.0])
+    before = sk.refine(sweep(3), bucket.url, wanted, **options, **QUIET).load()
+    for key in bucket.listed("runs/a.zarr/stages/"):
+        bucket.client.delete_object(Bucket=bucket.name, Key=key)
+    for _ in range(2):
+        found = sk.verify(bucket.url, **options)
+        assert found["variable"].tolist() == ["stages/1"]
+        assert found["runs"].tolist() == [2]
+        with pytest.raises(sk.StoreError, match=r"stages/1.*is missing; sk\.refine\(sweep, "):
+            sk.open(bucket.url, stages=True, **options)
+        run(bucket, 3)  # does not forget it
+    after = sk.refine(sweep(3), bucket.url, **options, **QUIET).load()
+    xr.testing.assert_identical(after.drop_vars("duration"), before.drop_vars("duration"))
+    assert sk.verify(bucket.url, **options).empty
+
+
 def test_damage_is_named_and_just_those_runs_are_made_again(bucket: Bucket) -> None:
     run(bucket)
     put = bucket.client.put_object
