@@ -324,7 +324,8 @@ def children() -> set[int]:
     found = set()
     for one in psutil.Process().children(recursive=True):
         try:
-            if "tracker" not in " ".join(one.cmdline()) and one.status() != "zombie":
+            tracker = any("resource_tracker import" in word for word in one.cmdline())
+            if not tracker and one.status() != "zombie":
                 found.add(one.pid)
         except psutil.NoSuchProcess:
             continue
